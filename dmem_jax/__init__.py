@@ -1,0 +1,76 @@
+"""dmem_jax: an agent's memory that keeps what surprised it, as pure JAX functions on one pytree of fixed-capacity arrays."""
+
+import logging
+
+from dmem_jax.bundle import Agents, make
+from dmem_jax.config import Config, Params
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DmemError, MissingExtraError
+from dmem_jax.inputs import experience, no_experience, query
+from dmem_jax.memory import attend, init, nbytes, rebase, recall, reinforce, renew, step, write, write_many
+from dmem_jax.signals import lambda_error, n_step_error, outcome_error, potential_shaping, td_error
+from dmem_jax.types import (
+    UNSET,
+    Attention,
+    Experience,
+    Memory,
+    Probe,
+    Query,
+    Recall,
+    Ring,
+    Route,
+    Router,
+    Stats,
+    StepInfo,
+    Store,
+    Tier,
+    WriteInfo,
+)
+
+__version__ = "0.1.0"
+
+logging.getLogger("dmem_jax").addHandler(logging.NullHandler())
+
+__all__ = [
+    "UNSET",
+    "Agents",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "Attention",
+    "Config",
+    "DmemError",
+    "Experience",
+    "Memory",
+    "MissingExtraError",
+    "Params",
+    "Probe",
+    "Query",
+    "Recall",
+    "Ring",
+    "Route",
+    "Router",
+    "Stats",
+    "StepInfo",
+    "Store",
+    "Tier",
+    "WriteInfo",
+    "__version__",
+    "attend",
+    "experience",
+    "init",
+    "lambda_error",
+    "make",
+    "n_step_error",
+    "nbytes",
+    "no_experience",
+    "outcome_error",
+    "potential_shaping",
+    "query",
+    "rebase",
+    "recall",
+    "reinforce",
+    "renew",
+    "step",
+    "td_error",
+    "write",
+    "write_many",
+]

@@ -1,0 +1,236 @@
+"""What shapes the program (Config, static) and what can be turned while it runs (Params, a pytree of scalars).
+
+A default marked [M] was chosen by measurement in a simulated world (12 x 12 map, one find, eight deadly cells, a wage
+larger than the find); the others follow the method or are neutral.
+"""
+
+import dataclasses
+import math
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+
+Signal = Literal["given", "outcome"]
+Smoothing = Literal["none", "mean", "rank"]
+Scale = Literal["running", "none"]
+Thresholds = Literal["fixed", "quantile"]
+Duplicates = Literal["probe", "search", "off"]
+BufferEviction = Literal["strength", "age_frequency"]
+Salience = Literal["strength", "surprise", "value"]
+Fusion = Literal["softmax", "min_max", "rank", "plain"]
+WeightSchedule = Literal["constant", "step", "fill"]
+StoreDtype = Literal["float32", "bfloat16"]
+
+_KINDS = {
+    "signal": Signal,
+    "smoothing": Smoothing,
+    "scale": Scale,
+    "thresholds": Thresholds,
+    "duplicates": Duplicates,
+    "buffer_eviction": BufferEviction,
+    "salience": Salience,
+    "fusion": Fusion,
+    "weight_schedule": WeightSchedule,
+    "store_dtype": StoreDtype,
+}
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Sizes and kinds: everything that decides which program is compiled. Hashable; goes through jit, vmap and scan
+    like any argument.
+
+    Raises `ArgumentValueError` (a ValueError) or `ArgumentTypeError` (a TypeError) that names the field.
+    """
+
+    embedding_dim: int
+    """D, numbers in an embedding, >= 1. No default: it is the caller's encoder that decides."""
+    core_capacity: int = 64
+    """Slots of the core, where great surprises are engraved, >= 1. 64 keeps a whole life's wonders and dangers of the
+    demo world [M]."""
+    buffer_capacity: int = 192
+    """Slots of the buffer, where lesser surprises rest, >= 0 (0: a core only). Three times the core: it turns over
+    faster."""
+    top_k: int | tuple[int, int] = 8
+    """Memories per recall, >= 1; or (delights, disasters), a quota for each sign. One mixed list, since an even split
+    lost return in a world that moved [M]."""
+    signal: Signal = "given"
+    """Where the RPE comes from: "given" by the caller, or "outcome", computed as reward - value by `experience`."""
+    smoothing: Smoothing = "none"
+    """Of |rpe| before it is scaled: none; the mean of the last n; its percentile rank among the last n (with scale
+    "none", for a rank has no unit). "none": a rare event is one event, and a mean blunts it."""
+    smoothing_window: int = 32
+    """n of the smoothing, experiences, >= 1. As many as the warm-up."""
+    scale: Scale = "running"
+    """Sizes are |rpe| over "running", the mean |rpe| of all experiences so far, so that no threshold depends on the
+    unit of reward; "none" leaves them in reward units [M]."""
+    thresholds: Thresholds = "fixed"
+    """"fixed": multiples of the current average surprise; "quantile": ranks within the last `window` sizes. Both won
+    alike once adaptive [M]; fixed costs less."""
+    window: int = 128
+    """W, sizes remembered for the quantile thresholds, >= 1. Enough for a .98 quantile to mean two or three events."""
+    warmup: int = 32
+    """Sizes seen before thresholds decide, >= 0; until then every surprise goes to the buffer. A scale over fewer
+    experiences is noise."""
+    duplicates: Duplicates = "probe"
+    """How a newcomer's duplicate is found: "probe" uses what the last `step` saw when it answered the same embedding
+    (free); "search" makes a pass over all embeddings at each write (exact, for writes whose embedding was not the last
+    query); "off" stores everything as new."""
+    buffer_eviction: BufferEviction = "strength"
+    """Who leaves a full buffer: the least effective "strength", or the article's "age_frequency", which kept a third of
+    the return at 8 slots [M]."""
+    salience: Salience = "strength"
+    """What recall mixes with similarity: effective "strength", so that reinforcing and fading reach recall [M]; decayed
+    |rpe| ("surprise"); or that times the closeness of the values ("value", the query must give its own)."""
+    fusion: Fusion = "softmax"
+    """How the two terms are brought to one measure: softmax with a temperature each, min-max, reciprocal ranks, or
+    plain. softmax keeps distances and needs no outlier guard [M]."""
+    weight_schedule: WeightSchedule = "constant"
+    """Whether semantic_weight holds from the start, or is reached from semantic_weight_start with the clock ("step") or
+    with the share of slots in use ("fill")."""
+    store_next: bool = False
+    """Keep next_embedding and discount of each memory, for learners that train from it. Doubles the embeddings' bytes,
+    so off."""
+    store_dtype: StoreDtype = "float32"
+    """Type of the stored embeddings; scores are float32 always. "bfloat16" halves the bytes (slower on CPU)."""
+
+    def __post_init__(self) -> None:
+        for name, least in _SIZES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise ArgumentTypeError(f"Config.{name}: expected an integer, got {value!r}.")
+            if value < least:
+                raise ArgumentValueError(f"Config.{name}: expected at least {least}, got {value}.")
+            object.__setattr__(self, name, int(value))
+        if self.core_capacity + self.buffer_capacity > np.iinfo(np.int32).max:
+            raise ArgumentValueError("Config.core_capacity + Config.buffer_capacity must fit an int32.")
+        self._check_top_k()
+        for name, kind in _KINDS.items():
+            if getattr(self, name) not in get_args(kind):
+                expected = ", ".join(map(repr, get_args(kind)))
+                raise ArgumentValueError(f"Config.{name}: expected one of {expected}; got {getattr(self, name)!r}.")
+        if not isinstance(self.store_next, bool):
+            raise ArgumentTypeError(f"Config.store_next: expected a bool, got {self.store_next!r}.")
+        if self.smoothing == "rank" and self.scale != "none":
+            raise ArgumentValueError('Config.smoothing="rank" has no unit to scale: set Config.scale="none".')
+
+    def _check_top_k(self) -> None:
+        quota = self.top_k if isinstance(self.top_k, tuple) else (self.top_k,)
+        if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) for k in quota):
+            raise ArgumentTypeError(f"Config.top_k: expected an integer or a pair of integers, got {self.top_k!r}.")
+        if (isinstance(self.top_k, tuple) and len(quota) != 2) or min(quota) < 0 or sum(quota) < 1:
+            raise ArgumentValueError(
+                f"Config.top_k: expected k >= 1, or (delights, disasters) with a sum >= 1; got {self.top_k!r}."
+            )
+
+    @property
+    def recalled(self) -> int:
+        """K, the number of rows of a Recall."""
+        return sum(self.top_k) if isinstance(self.top_k, tuple) else self.top_k
+
+    @property
+    def pool_capacity(self) -> int:
+        """Slots of both tiers. Pool order: core's slots, then the buffer's."""
+        return self.core_capacity + self.buffer_capacity
+
+
+_SIZES = {
+    "embedding_dim": 1,
+    "core_capacity": 1,
+    "buffer_capacity": 0,
+    "smoothing_window": 1,
+    "window": 1,
+    "warmup": 0,
+}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """Scalars that may be traced, differentiated, swept and vmapped over. Build with `Params.default(config, ...)`."""
+
+    gate_scale: Float[Array, "*b"]  # alpha of sigmoid(alpha * size - beta); >= 0; default 1
+    gate_bias: Float[Array, "*b"]  # beta; default 2: routine is gated to a quarter. Neither had a measurable effect [M]
+    threshold_low: Float[Array, "*b"]  # size up to which an experience is dropped; default 1, the average surprise [M]
+    threshold_high: Float[Array, "*b"]  # size above which it goes to core; default 2 [M]
+    quantile_low: Float[Array, "*b"]  # rank in [0, 1] below which it is dropped; default .9 [M] (the article: .2)
+    quantile_high: Float[Array, "*b"]  # rank in [0, 1] from which it goes to core; default .98 [M] (the article: .8)
+    scale_rate: Float[Array, "*b"]  # rate of the running scale, in (0, 1]; default .01: some hundred experiences
+    duplicate_similarity: Float[Array, "*b"]  # tau, cosine of a duplicate; default .98: neighbours are other facts [M]
+    duplicate_margin: Float[Array, "*b"]  # a duplicate merges when |rpe| > (1 + margin) |old|; >= 0; default .1
+    weaken_rate: Float[Array, "*b"]  # share of strength that a full contradiction takes, in [0, 1]; default 1 [M]
+    reinforce_rate: Float[Array, "*b"]  # strength gained per unit of rpe when it led to good; >= 0; default 1 [M]
+    renew_rate: Float[Array, "*b"]  # share of the faded strength given back, in [0, 1]; default .5 [M]
+    strength_cap: Float[Array, "*b"]  # reinforcing lifts to at most this x written strength; >= 1; default 2 [M]
+    half_life: Float[Array, "*b"]  # clock units, > 0, inf: no decay; default 800: twenty episodes of the demo [M]
+    disaster_half_life: Float[Array, "*b"]  # the same for rpe < 0; default 800: longer pushes the delights out [M]
+    buffer_half_life: Float[Array, "*b"]  # clock units, > 0; default 800; used by "age_frequency" alone
+    semantic_weight: Float[Array, "*b"]  # w of meaning against salience, in [0, 1]; default .5; .25 to .75 alike [M]
+    semantic_weight_start: Float[Array, "*b"]  # w at the start of a schedule, in [0, 1]; default 1: meaning alone
+    schedule_steps: Float[Array, "*b"]  # clock units that a "step" schedule takes, > 0; default 10,000
+    semantic_temperature: Float[Array, "*b"]  # of the softmax over cosines, > 0; default .1: at 1 they drown [M]
+    salience_temperature: Float[Array, "*b"]  # of the softmax over salience, > 0; default 1 [M]
+    value_temperature: Float[Array, "*b"]  # reward units over which values count as close, > 0; default 1
+
+    @staticmethod
+    def default(config: Config, **changes: Any) -> "Params":
+        """The defaults for `config`, as float32 scalars, with `changes` by name.
+
+        Raises `ArgumentTypeError` for an unknown name or a wrong kind, `ArgumentValueError` for a value out of range.
+
+        >>> config = Config(embedding_dim=4)
+        >>> float(Params.default(config, half_life=200.0).half_life)
+        200.0
+        """
+        if not isinstance(config, Config):
+            raise ArgumentTypeError(f"config: expected a dmem_jax.Config, got {type(config).__name__}.")
+        unknown = sorted(set(changes) - set(_DEFAULTS))
+        if unknown:
+            raise ArgumentTypeError(f"Params has no field {unknown[0]!r}; it has {', '.join(_DEFAULTS)}.")
+        return Params(**{name: _scalar(name, changes.get(name, default[0])) for name, default in _DEFAULTS.items()})
+
+
+# name: (default, least, greatest); an open end is written as the next float.
+_TINY = float(np.finfo(np.float32).tiny)
+_DEFAULTS: dict[str, tuple[float, float, float]] = {
+    "gate_scale": (1.0, 0.0, math.inf),
+    "gate_bias": (2.0, -math.inf, math.inf),
+    "threshold_low": (1.0, 0.0, math.inf),
+    "threshold_high": (2.0, 0.0, math.inf),
+    "quantile_low": (0.9, 0.0, 1.0),
+    "quantile_high": (0.98, 0.0, 1.0),
+    "scale_rate": (0.01, _TINY, 1.0),
+    "duplicate_similarity": (0.98, -1.0, math.inf),
+    "duplicate_margin": (0.1, 0.0, math.inf),
+    "weaken_rate": (1.0, 0.0, 1.0),
+    "reinforce_rate": (1.0, 0.0, math.inf),
+    "renew_rate": (0.5, 0.0, 1.0),
+    "strength_cap": (2.0, 1.0, math.inf),
+    "half_life": (800.0, _TINY, math.inf),
+    "disaster_half_life": (800.0, _TINY, math.inf),
+    "buffer_half_life": (800.0, _TINY, math.inf),
+    "semantic_weight": (0.5, 0.0, 1.0),
+    "semantic_weight_start": (1.0, 0.0, 1.0),
+    "schedule_steps": (10_000.0, _TINY, math.inf),
+    "semantic_temperature": (0.1, _TINY, math.inf),
+    "salience_temperature": (1.0, _TINY, math.inf),
+    "value_temperature": (1.0, _TINY, math.inf),
+}
+
+
+def _scalar(name: str, value: Any) -> Array:
+    if isinstance(value, jax.core.Tracer):
+        return jnp.asarray(value, jnp.float32)
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise ArgumentTypeError(f"Params.{name}: expected a real number, got {value!r}.")
+    _, least, greatest = _DEFAULTS[name]
+    if np.isnan(array).any() or (array < least).any() or (array > greatest).any():
+        raise ArgumentValueError(f"Params.{name}: expected within [{least:g}, {greatest:g}], got {value!r}.")
+    return jnp.asarray(array, jnp.float32)

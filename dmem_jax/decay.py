@@ -1,0 +1,34 @@
+"""Forgetting costs nothing per step: what a strength is worth now is computed where it is read."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from dmem_jax.config import Params
+from dmem_jax.counting import subtract_saturating
+from dmem_jax.types import Store
+
+
+def age(now: Int32[Array, "*n"], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
+    """now - then in clock units, as a float."""
+    return subtract_saturating(now, then).astype(jnp.float32)
+
+
+def half_lives_faded(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
+    """How many half-lives each memory has faded since it was last touched."""
+    half_life = jnp.where(store.rpe < 0, params.disaster_half_life, params.half_life)
+    return age(now, store.touched) / half_life
+
+
+def effective_strength(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
+    """strength * 2^(-age / half_life), reward units."""
+    return store.strength * jnp.exp2(-half_lives_faded(params, store, now))
+
+
+def log2_effective_strength(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
+    """log2 of the effective strength, which orders memories long after the strength itself has underflowed to 0.
+
+    -inf where strength is 0.
+    """
+    some = store.strength > 0
+    log2 = jnp.log2(jnp.where(some, store.strength, 1.0)) - half_lives_faded(params, store, now)
+    return jnp.where(some, log2, -jnp.inf)

@@ -1,0 +1,133 @@
+"""One fact, one memory: the nearest memories of a newcomer's place, and what becomes of them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32
+
+from dmem_jax.config import Params
+from dmem_jax.counting import add_saturating
+from dmem_jax.decay import effective_strength
+from dmem_jax.similarity import inverse_norm
+from dmem_jax.slots import capacity, choose, put, read
+from dmem_jax.types import Memory, Store
+from dmem_kernels import canonical, first_max
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Nearest:
+    """The nearest live memory of one task, for each sign of RPE: index 0 delight (rpe >= 0), 1 disaster."""
+
+    slot: Int32[Array, " 2"]  # pool slot, meaningless where similarity is -inf
+    similarity: Float[Array, " 2"]
+
+
+def nearest(memory: Memory, cosines: Float[Array, " N"], task: Int32[Array, ""]) -> Nearest:
+    """For each sign, the live memory of `task` with the greatest cosine; the lower slot on ties."""
+
+    def candidates(tier: Store) -> Array:
+        comparable = (tier.id >= 0) & (tier.task == task)
+        disaster = tier.rpe < 0
+        return jnp.stack([comparable & ~disaster, comparable & disaster])
+
+    of_sign = jnp.concatenate([candidates(memory.core), candidates(memory.buffer)], axis=-1)
+    scores = canonical(jnp.where(of_sign, cosines[None, :], -jnp.inf))
+    similarity, slot = jax.vmap(first_max)(scores)
+    return Nearest(slot=slot, similarity=similarity)
+
+
+def nowhere(memory: Memory) -> Nearest:
+    """The answer where nothing may be a duplicate."""
+    pool = capacity(memory.core) + capacity(memory.buffer)
+    return Nearest(slot=jnp.full(2, pool, jnp.int32), similarity=jnp.full(2, -jnp.inf, jnp.float32))
+
+
+def contradict(
+    params: Params, memory: Memory, rpe: Float[Array, ""], opposite: Int32[Array, ""], found: Bool[Array, ""]
+) -> Memory:
+    """`memory` after an experience of `rpe` spoke against the memory at pool slot `opposite`, where `found`.
+
+    It loses up to `weaken_rate` of its strength, by how the two surprises compare, and is marked. It is not removed:
+    a delight and a disaster in one place are two facts.
+    """
+    core_capacity = capacity(memory.core)
+
+    def weaken(tier: Store, slot: Array, here: Array) -> Store:
+        slot = jnp.where(here, slot, capacity(tier))
+        old_rpe, strength = read((tier.rpe, tier.strength), slot)
+        strength = strength * (1.0 - params.weaken_rate * relative_magnitude(rpe, old_rpe))
+        strength, contradicted = put((tier.strength, tier.contradicted), slot, (strength, True))
+        return dataclasses.replace(tier, strength=strength, contradicted=contradicted)
+
+    in_core = opposite < core_capacity
+    core = weaken(memory.core, opposite, found & in_core)
+    buffer = weaken(memory.buffer, opposite - core_capacity, found & ~in_core)
+    return dataclasses.replace(memory, core=core, buffer=buffer)
+
+
+def relative_magnitude(rpe: Float[Array, "*k"], old_rpe: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    """min(1, |rpe| / |old_rpe|); 1 where the old one is 0."""
+    old = jnp.abs(old_rpe)
+    smaller = jnp.abs(rpe) < old
+    return jnp.where(smaller, jnp.abs(rpe) / jnp.where(smaller, old, 1.0), 1.0)
+
+
+def updated(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> tuple[Store, Bool[Array, ""]]:
+    """The row `old` after its duplicate `new`, and whether it was merged (else refreshed).
+
+    It merges when the newcomer is more surprising by `duplicate_margin`.
+    """
+    merges = jnp.abs(new.rpe) > (1.0 + params.duplicate_margin) * jnp.abs(old.rpe)
+    return choose(merges, merged(params, old, new, now), refreshed(params, old, new, now)), merges
+
+
+def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Store:
+    """The row `old` after it took in the more surprising duplicate `new`.
+
+    Count-weighted means for what was experienced, the greater strength, and the payload of the greater surprise.
+    """
+    share = 1.0 / (old.count.astype(jnp.float32) + 1.0)
+
+    def mean(a: Array, b: Array) -> Array:
+        return a + (b - a) * share  # never the sum of both, which could overflow
+
+    embedding = mean(old.embedding.astype(jnp.float32), new.embedding.astype(jnp.float32))
+    norm = mean(_norm(old), _norm(new))
+    # The mean of two directions is shorter than either: back to the mean length.
+    embedding = (embedding * (norm * inverse_norm(embedding))).astype(old.embedding.dtype)
+    more_surprising = jnp.abs(new.rpe) > jnp.abs(old.rpe)
+    return dataclasses.replace(
+        old,
+        embedding=embedding,
+        inv_norm=inverse_norm(embedding),
+        rpe=mean(old.rpe, new.rpe),
+        reward=mean(old.reward, new.reward),
+        value=mean(old.value, new.value),
+        time=now,
+        strength=jnp.maximum(effective_strength(params, old, now), new.strength),
+        written_strength=jnp.maximum(old.written_strength, new.written_strength),
+        touched=now,
+        count=add_saturating(old.count, jnp.ones_like(old.count)),
+        contradicted=jnp.zeros_like(old.contradicted),
+        payload=choose(more_surprising, new.payload, old.payload),
+        next_embedding=choose(more_surprising, new.next_embedding, old.next_embedding),
+        discount=choose(more_surprising, new.discount, old.discount),
+    )
+
+
+def refreshed(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Store:
+    """The row `old` after its duplicate `new` confirmed it."""
+    return dataclasses.replace(
+        old,
+        strength=jnp.maximum(effective_strength(params, old, now), new.strength),
+        touched=now,
+        count=add_saturating(old.count, jnp.ones_like(old.count)),
+        contradicted=jnp.zeros_like(old.contradicted),
+    )
+
+
+def _norm(row: Store) -> Array:
+    some = row.inv_norm > 0
+    return jnp.where(some, 1.0 / jnp.where(some, row.inv_norm, 1.0), 0.0)

@@ -1,0 +1,17 @@
+"""The exceptions that dmem_jax raises: each is also a standard type, so `except ValueError` works."""
+
+
+class DmemError(Exception):
+    """Base of all errors of this library."""
+
+
+class ArgumentValueError(DmemError, ValueError):
+    """An argument has a value, a shape or a structure that cannot be used. The message names the argument."""
+
+
+class ArgumentTypeError(DmemError, TypeError):
+    """An argument is of the wrong kind (a bool for a float, a float for an integer). The message names the argument."""
+
+
+class MissingExtraError(DmemError, ImportError):
+    """An optional part was asked for whose packages are not installed. The message names the extra to install."""

@@ -1,0 +1,315 @@
+"""What comes in: complete, checked `Experience`s and `Query`s.
+
+Shapes, dtypes and kinds are checked whenever they are built, inside a trace too. Values can only be checked where they
+are there to see, that is outside of jit; inside, `is_finite_*` masks do it (see memory.py).
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, PyTree
+
+from dmem_jax.config import Config
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.signals import outcome_error
+from dmem_jax.types import UNSET, Experience, Query
+
+_INT32_MAX = int(np.iinfo(np.int32).max)
+
+
+def experience(
+    config: Config,
+    embedding: Any,
+    *,
+    rpe: Any = None,
+    reward: Any = None,
+    value: Any = None,
+    discount: Any = None,
+    next_embedding: Any = None,
+    task: Any = None,
+    time: Any = None,
+    utility: Any = None,
+    payload: PyTree = None,
+    valid: Any = None,
+) -> Experience:
+    """A complete experience: every field an array of the embedding's leading shape, whatever is left out.
+
+    Args:
+      embedding: [*b, D], of the state where the outcome was met. Leading axes are batch axes.
+      rpe: [*b] or scalar, signed reward prediction error in reward units. Required, unless `Config.signal` is
+        "outcome": then reward - value.
+      reward, value: [*b] or scalar, reward units; default 0.
+      discount: [*b] or scalar; 0 at a terminal; default 1.
+      next_embedding: [*b, D]; default 0.
+      task: [*b] or scalar int32; default 0.
+      time: [*b] or scalar int32, clock units; default: the clock counts by one.
+      utility: [*b] or scalar in [0, 1]; default 1.
+      payload: pytree whose leaves start with `*b`; must match what `init` was given.
+      valid: [*b] or scalar bool; False marks padding; default True.
+
+    Returns:
+      An `Experience` of float32, int32 and bool arrays.
+
+    Raises:
+      ArgumentTypeError: a wrong kind, named. ArgumentValueError: a wrong shape, a missing rpe, or, outside of jit, a
+      number that is not finite in float32 where `valid`; named too.
+    """
+    embedding = _floats("embedding", embedding)
+    batch = _batch_shape(config, "embedding", embedding)
+    valid = jnp.ones(batch, bool) if valid is None else _filled("valid", valid, batch, "b")
+    # Each is an array before the RPE is formed from it, so that an error names what the caller passed.
+    computes_rpe = rpe is None and config.signal == "outcome"
+    if computes_rpe and (reward is None or value is None):
+        missing = "reward" if reward is None else "value"
+        raise ArgumentValueError(f'{missing}: required, for Config.signal="outcome" computes rpe = reward - value.')
+    if rpe is None and not computes_rpe:
+        raise ArgumentValueError('rpe: required, unless Config.signal="outcome" computes it from reward and value.')
+    reward = _filled("reward", 0.0 if reward is None else reward, batch, "f")
+    value = _filled("value", 0.0 if value is None else value, batch, "f")
+    built = Experience(
+        embedding=embedding,
+        rpe=outcome_error(reward, value) if computes_rpe else _filled("rpe", rpe, batch, "f"),
+        reward=reward,
+        value=value,
+        discount=_filled("discount", 1.0 if discount is None else discount, batch, "f"),
+        next_embedding=_next_embedding(embedding, next_embedding),
+        task=_filled("task", 0 if task is None else task, batch, "i"),
+        time=_filled("time", UNSET if time is None else time, batch, "i"),
+        utility=_filled("utility", 1.0 if utility is None else utility, batch, "f"),
+        payload=_payload(payload, batch),
+        valid=valid,
+    )
+    for name in ("reward", "value", "rpe", "discount", "utility"):
+        _refuse_non_finite(name, getattr(built, name), valid)
+    for name in ("embedding", "next_embedding"):
+        _refuse_non_finite_vector(name, getattr(built, name), valid)
+    return built
+
+
+def no_experience(config: Config, payload: PyTree = None, batch_shape: tuple[int, ...] = ()) -> Experience:
+    """An experience that is none (`valid` False), in the structure of real ones: nothing is written, neither clock nor
+    windows move. It starts a loop and pads batches.
+
+    Args:
+      payload: as given to `init`: a pytree of examples or ShapeDtypeStructs of one memory, or None.
+      batch_shape: leading axes.
+    """
+    empty = jax.tree.map(lambda leaf: jnp.zeros((*batch_shape, *leaf.shape), leaf.dtype), payload_spec(payload))
+    return experience(
+        config, jnp.zeros((*batch_shape, config.embedding_dim)), rpe=0.0, payload=empty, valid=np.zeros(batch_shape, bool)
+    )
+
+
+def query(
+    config: Config,
+    embedding: Any,
+    *,
+    value: Any = None,
+    task: Any = None,
+    sign: Any = None,
+    min_age: Any = None,
+    max_age: Any = None,
+    time: Any = None,
+) -> Query:
+    """A complete query: every field an array of the embedding's leading shape, whatever is left out.
+
+    Args:
+      embedding: [*b, D].
+      value: [*b] or scalar, value of the asking state in reward units; required by `Config.salience="value"` alone.
+      task: [*b] or scalar int32; only memories of this task; default: of every task.
+      sign: [*b] or scalar int32; 1 delights only (rpe >= 0), -1 disasters only; default 0, both.
+      min_age, max_age: [*b] or scalar int32, bounds of now - time in clock units, both included; default: none.
+      time: [*b] or scalar int32; recall happens at max(clock, time); default: at the clock.
+
+    Raises:
+      ArgumentTypeError, ArgumentValueError: as `experience`; they name the argument.
+    """
+    embedding = _floats("embedding", embedding)
+    batch = _batch_shape(config, "embedding", embedding)
+    if value is None and config.salience == "value":
+        raise ArgumentValueError('value: required, for Config.salience="value" compares it with the memories\' values.')
+    built = Query(
+        embedding=embedding,
+        value=_filled("value", 0.0 if value is None else value, batch, "f"),
+        task=_filled("task", UNSET if task is None else task, batch, "i"),
+        sign=_filled("sign", 0 if sign is None else sign, batch, "i"),
+        min_age=_filled("min_age", 0 if min_age is None else min_age, batch, "i"),
+        max_age=_filled("max_age", _INT32_MAX if max_age is None else max_age, batch, "i"),
+        time=_filled("time", UNSET if time is None else time, batch, "i"),
+    )
+    everywhere = jnp.ones(batch, bool)
+    _refuse_non_finite("value", built.value, everywhere)
+    _refuse_non_finite_vector("embedding", embedding, everywhere)
+    if _is_concrete(built.sign) and not np.isin(np.asarray(built.sign), (-1, 0, 1)).all():
+        raise ArgumentValueError(f"sign: expected -1, 0 or 1, got {sign!r}.")
+    return built
+
+
+def as_query(config: Config, question: Any) -> Query:
+    """The query that `recall` and `step` were given, or the one a bare embedding stands for; for one agent."""
+    built = question if isinstance(question, Query) else query(config, question)
+    _expect_one_agent(config, "query.embedding", built.embedding)
+    return built
+
+
+def check_experience(config: Config, stored_payload: PyTree, given: Experience) -> Experience:
+    """`given`, for one agent, its payload in the store's dtypes. Raises by name what cannot be written.
+
+    `stored_payload`: the payload leaves of a tier, [N, ...]; their axis N is not compared.
+    """
+    if not isinstance(given, Experience):
+        raise ArgumentTypeError(f"experience: build it with dmem_jax.experience(...), got {type(given).__name__}.")
+    _expect_one_agent(config, "experience.embedding", given.embedding)
+    expected, structure = jax.tree_util.tree_flatten_with_path(stored_payload)
+    if jax.tree.structure(given.payload) != structure:
+        raise ArgumentValueError(
+            f"experience.payload: expected the structure given to init, {structure}, "
+            f"got {jax.tree.structure(given.payload)}."
+        )
+    leaves = []
+    for (path, slots), leaf in zip(expected, jax.tree.leaves(given.payload), strict=True):
+        name = "experience.payload" + jax.tree_util.keystr(path)
+        if leaf.shape != slots.shape[1:]:
+            raise ArgumentValueError(f"{name}: expected shape {slots.shape[1:]} as given to init, got {leaf.shape}.")
+        if not np.can_cast(leaf.dtype, slots.dtype, "same_kind"):
+            raise ArgumentTypeError(f"{name}: expected {slots.dtype} as given to init, got {leaf.dtype}.")
+        leaves.append(leaf.astype(slots.dtype))
+    return dataclasses.replace(given, payload=jax.tree.unflatten(structure, leaves))
+
+
+def payload_spec(payload: PyTree) -> PyTree:
+    """Shape and dtype of each payload leaf of one memory, from examples or ShapeDtypeStructs."""
+
+    def spec(leaf: Any) -> jax.ShapeDtypeStruct:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float)):
+            raise ArgumentTypeError(f"payload: expected arrays or ShapeDtypeStructs, got {leaf!r}.")
+        leaf = jnp.asarray(leaf)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+    return jax.tree.map(spec, payload)
+
+
+def is_finite_experience(config: Config, given: Experience) -> Bool[Array, ""]:
+    """Whether every number that would be stored is one."""
+    scalars = [given.rpe, given.reward, given.value]
+    vectors = [given.embedding]
+    if config.store_next:
+        scalars.append(given.discount)
+        vectors.append(given.next_embedding)
+    finite = [jnp.isfinite(x) for x in scalars] + [_has_finite_norm(x) for x in vectors]
+    return jnp.stack(finite).all()
+
+
+def is_finite_query(given: Query) -> Bool[Array, ""]:
+    """Whether the query can be answered."""
+    return _has_finite_norm(given.embedding) & jnp.isfinite(given.value)
+
+
+def feedback(name: str, given: Any, shape: tuple[int, ...]) -> Array:
+    """A float32 argument of `reinforce` or `renew`: [shape], or a scalar for all of them."""
+    array = _filled(name, given, shape, "f")
+    _refuse_non_finite(name, array, jnp.ones(shape, bool))
+    return array
+
+
+def _has_finite_norm(vector: Array) -> Array:
+    """Covers non-finite components, and finite ones whose squares overflow float32 (a norm of 1e20)."""
+    return jnp.isfinite(jnp.sum(vector * vector, axis=-1))
+
+
+def _floats(name: str, given: Any) -> Array:
+    return _filled(name, given, np.shape(given), "f")
+
+
+def _filled(name: str, given: Any, shape: tuple[int, ...], kind: str) -> Array:
+    """`given` as a strongly typed array of `shape` and of the kind's dtype: "f" float32, "i" int32, "b" bool."""
+    dtype, accepted = {"f": (np.float32, "fiu"), "i": (np.int32, "iu"), "b": (np.bool_, "b")}[kind]
+    if isinstance(given, (str, bytes)) or given is None:
+        raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given!r}.")
+    if not isinstance(given, jax.Array):
+        given = np.asarray(given)
+    if jnp.issubdtype(given.dtype, jnp.floating):
+        given_kind = "f"  # bfloat16 and its kin have the NumPy kind "V"
+    else:
+        given_kind = given.dtype.kind
+    if given_kind not in accepted:
+        raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given.dtype}.")
+    if given.shape not in ((), shape):
+        raise ArgumentValueError(f"{name}: expected shape {shape} (the embedding's leading axes) or (), got {given.shape}.")
+    if kind == "i" and isinstance(given, np.ndarray) and given.size:
+        least, greatest = given.min(), given.max()
+        if least < UNSET or greatest > _INT32_MAX:
+            raise ArgumentValueError(f"{name}: expected int32, got values in [{least}, {greatest}].")
+    with np.errstate(over="ignore"):
+        # lax, not astype: it also takes off a weak type.
+        array = lax.convert_element_type(given, dtype)
+    return jnp.broadcast_to(array, shape)
+
+
+def _batch_shape(config: Config, name: str, embedding: Array) -> tuple[int, ...]:
+    if embedding.ndim == 0 or embedding.shape[-1] != config.embedding_dim:
+        raise ArgumentValueError(
+            f"{name}: expected shape [..., {config.embedding_dim}] (Config.embedding_dim), got {list(embedding.shape)}."
+        )
+    return embedding.shape[:-1]
+
+
+def _expect_one_agent(config: Config, name: str, embedding: Array) -> None:
+    if embedding.shape != (config.embedding_dim,):
+        raise ArgumentValueError(
+            f"{name}: expected shape [{config.embedding_dim}], one agent's, got {list(embedding.shape)}. "
+            "For many agents wrap the function in jax.vmap, or use dmem_jax.make(config, payload, agents=...)."
+        )
+
+
+def _next_embedding(embedding: Array, given: Any) -> Array:
+    if given is None:
+        return jnp.zeros(embedding.shape, jnp.float32)
+    given = _floats("next_embedding", given)
+    if given.shape != embedding.shape:
+        raise ArgumentValueError(f"next_embedding: expected shape {embedding.shape}, got {given.shape}.")
+    return given
+
+
+def _payload(payload: PyTree, batch: tuple[int, ...]) -> PyTree:
+    def leaf(path: Any, given: Any) -> Array:
+        name = "payload" + jax.tree_util.keystr(path)
+        if not isinstance(given, (jax.Array, np.ndarray, np.generic, bool, int, float)):
+            raise ArgumentTypeError(f"{name}: expected an array, got {given!r}. Keep host objects by memory id.")
+        array = jnp.asarray(given)
+        if array.shape[: len(batch)] != batch:
+            raise ArgumentValueError(f"{name}: expected leading axes {batch} as the embedding's, got {array.shape}.")
+        return lax.convert_element_type(array, array.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, payload)
+
+
+def _is_concrete(array: Array) -> bool:
+    return not isinstance(array, jax.core.Tracer)
+
+
+def _refuse_non_finite(name: str, array: Array, valid: Array) -> None:
+    if _is_concrete(array) and _is_concrete(valid):
+        wrong = np.asarray(valid) & ~np.isfinite(np.asarray(array))
+        if wrong.any():
+            raise ArgumentValueError(f"{name}: expected finite float32 numbers, got {_first(array, wrong)}.")
+
+
+def _refuse_non_finite_vector(name: str, vectors: Array, valid: Array) -> None:
+    if _is_concrete(vectors) and _is_concrete(valid):
+        wrong = np.asarray(valid) & ~np.asarray(_has_finite_norm(vectors))
+        if wrong.any():
+            raise ArgumentValueError(
+                f"{name}: expected finite float32 numbers with a finite norm, got {_first(vectors, wrong)}."
+            )
+
+
+def _first(array: Array, wrong: np.ndarray) -> str:
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{np.asarray(array)[index]}" + (f" at index {index}" if index else "")

@@ -1,0 +1,116 @@
+"""Who stays and who leaves: the insertion of a newcomer into two tiers of fixed capacity."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32
+
+from dmem_jax.config import Config, Params
+from dmem_jax.decay import age, log2_effective_strength
+from dmem_jax.duplicates import updated
+from dmem_jax.slots import after, capacity, choose, put, read
+from dmem_jax.types import Memory, Store, Tier
+from dmem_kernels import canonical, first_min
+
+_LEAST = float(np.finfo(np.float32).min)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where an experience ended up. Ids are -1 where none is meant."""
+
+    stored: Bool[Array, ""]  # as a new memory
+    merged: Bool[Array, ""]  # into its duplicate
+    id: Int32[Array, ""]  # of the memory that holds it
+    tier: Int32[Array, ""]
+    slot: Int32[Array, ""]  # (Tier.BUFFER, its capacity) where nothing was written
+    evicted_id: Int32[Array, ""]
+    demoted_id: Int32[Array, ""]
+
+
+def eviction_key(config: Config, params: Params, tier: Tier, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
+    """One float32 per slot: the least leaves first, and what wants to come in must exceed it.
+
+    -inf is a free slot; a live memory of strength 0 stands just above.
+    """
+    if tier == Tier.BUFFER and config.buffer_eviction == "age_frequency":
+        successes = jnp.log2(1.0 + store.successes.astype(jnp.float32))
+        key = successes - age(now, store.touched) / params.buffer_half_life
+    else:
+        key = log2_effective_strength(params, store, now)
+    return canonical(jnp.where(store.id < 0, -jnp.inf, jnp.maximum(key, _LEAST)))
+
+
+def insert(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    new: Store,
+    now: Int32[Array, ""],
+    *,
+    to_core: Bool[Array, ""],
+    to_buffer: Bool[Array, ""],
+    duplicate: Int32[Array, ""],
+    is_duplicate: Bool[Array, ""],
+) -> tuple[Memory, Placement]:
+    """`memory` with the row `new` in it, or with its duplicate updated.
+
+    A newcomer takes the lowest free slot of its tier, else the slot of the weakest memory there if it is stronger.
+    What core refuses, and what it pushes out, enters the buffer by the same rule.
+
+    Args:
+      new: the row to insert; its id is the one it gets if it is stored.
+      to_core, to_buffer: the tier it wants; neither: nothing is written.
+      duplicate: pool slot of the memory that says the same, where `is_duplicate` (which implies one of the above).
+    """
+    core, buffer = memory.core, memory.buffer
+    in_core = is_duplicate & (duplicate < capacity(core))
+    in_buffer = is_duplicate & ~in_core
+    newcomer = (to_core | to_buffer) & ~is_duplicate
+
+    # Each tier is read at one slot and written at the same one: the duplicate's or the victim's. What is written is a
+    # select on the row read there. Without that dependence XLA may schedule the write first, and copies the tier.
+    weakest, victim = first_min(eviction_key(config, params, Tier.CORE, core, now))
+    core_slot = jnp.where(in_core, duplicate, victim)
+    core_row = read(core, core_slot)
+    core_takes = newcomer & to_core & (eviction_key(config, params, Tier.CORE, new, now) > weakest)
+    pushed_out = core_takes & (core_row.id >= 0)
+
+    asks_buffer = pushed_out | (newcomer & ~core_takes)
+    asking = choose(pushed_out, core_row, new)
+    if capacity(buffer) > 0:
+        weakest, victim = first_min(eviction_key(config, params, Tier.BUFFER, buffer, now))
+        buffer_slot = jnp.where(in_buffer, duplicate - capacity(core), victim)
+        buffer_row = read(buffer, buffer_slot)
+        buffer_takes = asks_buffer & (eviction_key(config, params, Tier.BUFFER, asking, now) > weakest)
+    else:
+        buffer_slot, buffer_row, buffer_takes = jnp.int32(0), core_row, jnp.zeros_like(asks_buffer)
+    # The buffer's weakest leaves, or else what core pushed out and the buffer does not take.
+    evicted_id = jnp.where(buffer_takes, buffer_row.id, jnp.where(pushed_out, core_row.id, -1))
+
+    if config.duplicates == "off":
+        core_value, buffer_value, merges = after(core_row, new), after(buffer_row, asking), jnp.zeros_like(newcomer)
+    else:
+        known, merges = updated(params, choose(in_core, core_row, buffer_row), new, now)
+        core_value, buffer_value = choose(in_core, known, new), choose(in_buffer, known, asking)
+    core = put(core, jnp.where(in_core | core_takes, core_slot, capacity(core)), core_value)
+    buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, capacity(buffer))
+    if capacity(buffer) > 0:
+        buffer = put(buffer, buffer_written, buffer_value)
+
+    holds_in_core = in_core | core_takes
+    stored = core_takes | (newcomer & buffer_takes)
+    known_id = jnp.where(in_core, core_row.id, buffer_row.id)
+    placement = Placement(
+        stored=stored,
+        merged=is_duplicate & merges,
+        id=jnp.where(is_duplicate, known_id, jnp.where(stored, new.id, -1)),
+        tier=jnp.where(holds_in_core, jnp.int32(Tier.CORE), jnp.int32(Tier.BUFFER)),
+        slot=jnp.where(holds_in_core, core_slot, buffer_written),
+        evicted_id=evicted_id,
+        demoted_id=jnp.where(pushed_out & buffer_takes, core_row.id, -1),
+    )
+    return dataclasses.replace(memory, core=core, buffer=buffer), placement

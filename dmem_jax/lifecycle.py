@@ -1,0 +1,106 @@
+"""What proves useful is strengthened, what disappoints is weakened. Decay itself is in decay.py: it needs no step."""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dmem_jax.config import Params
+from dmem_jax.counting import add_saturating
+from dmem_jax.decay import effective_strength
+from dmem_jax.duplicates import relative_magnitude
+from dmem_jax.slots import capacity, put, read
+from dmem_jax.types import Memory, Recall, Store, Tier
+
+
+def strengthen(
+    params: Params, memory: Memory, recall: Recall, rpe: Float[Array, ""], used: Float[Array, " K"]
+) -> Memory:
+    """See `memory.reinforce`."""
+    now = memory.clock
+    acts, memory = _credited(memory, recall, used, jnp.isfinite(rpe))
+    better = rpe > 0
+
+    def outcome_met(row: Store, used: Array) -> Store:
+        strength = effective_strength(params, row, now)
+        # A gain never lifts above the cap, and what stands above it already stays.
+        gained = jnp.minimum(strength + params.reinforce_rate * used * rpe, params.strength_cap * row.written_strength)
+        loss = params.weaken_rate * used * relative_magnitude(rpe, row.rpe)
+        weakened = row.strength * jnp.maximum(0.0, 1.0 - loss)
+        return dataclasses.replace(
+            row,
+            strength=jnp.where(better, jnp.maximum(strength, gained), weakened),
+            touched=jnp.where(better, now, row.touched),
+            successes=jnp.where(better, add_saturating(row.successes, better), row.successes),
+        )
+
+    return _each_recalled(memory, recall, acts & (rpe != 0), used, outcome_met)
+
+
+def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
+    """See `memory.renew`."""
+    now = memory.clock
+    acts, memory = _credited(memory, recall, used, jnp.ones_like(memory.clock, bool))
+
+    def foretold(row: Store, used: Array) -> Store:
+        strength = effective_strength(params, row, now)
+        faded = jnp.maximum(0.0, row.written_strength - strength)
+        touched = jnp.broadcast_to(now, row.touched.shape)
+        return dataclasses.replace(row, strength=strength + params.renew_rate * used * faded, touched=touched)
+
+    return _each_recalled(memory, recall, acts, used, foretold)
+
+
+def count_recalled(memory: Memory, recall: Recall) -> Memory:
+    """`memory` after `recall` was handed to the agent. Only the counters move: recall must not boost its own winners."""
+
+    def counted(row: Store, _: Array) -> Store:
+        return dataclasses.replace(row, recalls=add_saturating(row.recalls, jnp.ones_like(row.recalls)))
+
+    memory = _each_recalled(memory, recall, recall.valid, recall.score, counted)
+    total = jnp.sum(recall.valid, dtype=jnp.int32)
+    return dataclasses.replace(
+        memory, stats=dataclasses.replace(memory.stats, recalled=add_saturating(memory.stats.recalled, total))
+    )
+
+
+def _credited(
+    memory: Memory, recall: Recall, used: Float[Array, " K"], finite: Bool[Array, ""]
+) -> tuple[Bool[Array, " K"], Memory]:
+    """Which recalled memories feedback acts on, and the memory with what is stale or not a number counted."""
+    number = finite & jnp.isfinite(used)
+    meant = recall.valid & number & (used > 0)
+    in_core = recall.tier == Tier.CORE
+    id_now = jnp.where(in_core, _ids(memory.core, recall, Tier.CORE), _ids(memory.buffer, recall, Tier.BUFFER))
+    present = id_now == recall.id
+    stats = dataclasses.replace(
+        memory.stats,
+        stale=add_saturating(memory.stats.stale, jnp.sum(meant & ~present, dtype=jnp.int32)),
+        rejected=add_saturating(memory.stats.rejected, jnp.sum(recall.valid & ~number, dtype=jnp.int32)),
+    )
+    return meant & present, dataclasses.replace(memory, stats=stats)
+
+
+def _ids(tier: Store, recall: Recall, which: Tier) -> Array:
+    return read(tier.id, jnp.where(recall.tier == which, recall.slot, capacity(tier)))
+
+
+_LIFE = ("strength", "touched", "successes", "recalls")
+"""The fields that life after writing changes."""
+
+
+def _each_recalled(memory: Memory, recall: Recall, acts: Bool[Array, " K"], used: Array, change) -> Memory:
+    """`memory` with `change(rows, used)` applied to the recalled memories that `acts` names, in their tiers."""
+
+    def in_tier(tier: Store, which: Tier) -> Store:
+        here = acts & (recall.tier == which)
+        slot = jnp.where(here, recall.slot, capacity(tier))
+        light = dataclasses.replace(tier, embedding=None, payload=None, next_embedding=None)
+        old = read(light, slot)
+        new = change(old, jnp.where(here, used, 0.0))
+        moved = [name for name in _LIFE if getattr(new, name) is not getattr(old, name)]
+        written = {name: put(getattr(tier, name), slot, getattr(new, name)) for name in moved}
+        return dataclasses.replace(tier, **written)
+
+    core, buffer = in_tier(memory.core, Tier.CORE), in_tier(memory.buffer, Tier.BUFFER)
+    return dataclasses.replace(memory, core=core, buffer=buffer)

@@ -1,0 +1,410 @@
+"""D-MEM: the pieces composed. Every function takes and returns one agent's immutable `Memory`; `jax.vmap` makes them
+thousands, and `make` bundles jitted, vmapped, donated versions."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from dmem_jax import duplicates, inputs, lifecycle, retrieval
+from dmem_jax.config import Config, Params
+from dmem_jax.counting import INT32_MAX, add_saturating, subtract_saturating
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.gating import gate, route
+from dmem_jax.insertion import insert
+from dmem_jax.similarity import inverse_norm, pool_cosines
+from dmem_jax.size import observe, surprise_size
+from dmem_jax.types import (
+    UNSET,
+    Attention,
+    Experience,
+    Memory,
+    Probe,
+    Query,
+    Recall,
+    Ring,
+    Route,
+    Router,
+    Stats,
+    StepInfo,
+    Store,
+    WriteInfo,
+)
+
+_PROBE_TOLERANCE = 1e-10  # of ||e - q||^2 against ||q||^2, for the probe of the last query to serve a write
+
+
+def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...] = ()) -> Memory:
+    """An empty memory.
+
+    Args:
+      payload: what each slot keeps beside the embedding: None, or any pytree of examples or ShapeDtypeStructs of one
+        memory, without batch axes.
+      batch_shape: leading axes of every array, e.g. (1024,) for a thousand agents.
+
+    Returns:
+      A `Memory` in which no two leaves share a buffer, so that it can be donated.
+    """
+    _check_config(config)
+    spec = inputs.payload_spec(payload)
+
+    def filled(shape: tuple[int, ...], dtype: Any, value: Any = 0) -> Array:
+        return jnp.full((*batch_shape, *shape), value, dtype)
+
+    def scalars(n: tuple[int, ...], *names: str, dtype: Any) -> dict[str, Array]:
+        return {name: filled(n, dtype) for name in names}
+
+    def store(slots: int) -> Store:
+        n = (slots,)
+        wide = (slots, config.embedding_dim)
+        return Store(
+            embedding=filled(wide, config.store_dtype),
+            id=filled(n, jnp.int32, -1),
+            contradicted=filled(n, bool),
+            payload=jax.tree.map(lambda leaf: filled((slots, *leaf.shape), leaf.dtype), spec),
+            next_embedding=filled(wide, config.store_dtype) if config.store_next else None,
+            discount=filled(n, jnp.float32) if config.store_next else None,
+            **scalars(n, "inv_norm", "rpe", "reward", "value", "strength", "written_strength", dtype=jnp.float32),
+            **scalars(n, "task", "time", "touched", "recalls", "successes", "count", dtype=jnp.int32),
+        )
+
+    def ring(length: int) -> Ring:
+        return Ring(values=filled((length,), jnp.float32), cursor=filled((), jnp.int32))
+
+    return Memory(
+        core=store(config.core_capacity),
+        buffer=store(config.buffer_capacity),
+        router=Router(
+            sizes=ring(config.window),
+            magnitudes=ring(0 if config.smoothing == "none" else config.smoothing_window),
+            seen=filled((), jnp.int32),
+            **scalars((), "scale_mean", "scale_weight", dtype=jnp.float32),
+        ),
+        probe=Probe(
+            embedding=filled((config.embedding_dim,), jnp.float32),
+            task=filled((), jnp.int32),
+            slot=filled((2,), jnp.int32, config.pool_capacity),
+            similarity=filled((2,), jnp.float32, -jnp.inf),
+            valid=filled((), bool),
+        ),
+        stats=Stats(**scalars((), *(field.name for field in dataclasses.fields(Stats)), dtype=jnp.int32)),
+        clock=filled((), jnp.int32),
+        next_id=filled((), jnp.int32),
+    )
+
+
+def write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
+    """`memory` after it met `experience`, and what became of it.
+
+    The surprise decides: the RPE is scaled to a size, the size routes it to core, buffer or nowhere, and what is kept
+    merges with its duplicate, or takes a free slot, or the slot of the weakest.
+
+    Args:
+      memory, experience: of one agent.
+
+    Returns:
+      The memory, and a `WriteInfo`.
+
+    Raises:
+      ArgumentValueError, ArgumentTypeError: at trace time, for shapes, dtypes or a payload that do not fit. Numbers
+      that are not finite raise nothing: the experience is counted in `stats.invalid` and changes nothing else.
+    """
+    memory, info = _write(config, params, memory, experience)
+    return dataclasses.replace(memory, probe=_spent(memory.probe)), info
+
+
+def write_many(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:
+    """`write` for each of `experiences` [B] in order; the infos are stacked on a leading axis [B]."""
+    if not isinstance(experiences, Experience) or experiences.embedding.ndim != 2:
+        raise ArgumentValueError(
+            f"experiences: expected an Experience with one leading axis, embedding [B, {config.embedding_dim}]."
+        )
+
+    def body(memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
+        return write(config, params, memory, experience)
+
+    return jax.lax.scan(body, memory, experiences)
+
+
+def recall(config: Config, params: Params, memory: Memory, query: Query | Array) -> Recall:
+    """The memories that matter for `query`, best first. Changes nothing.
+
+    Args:
+      query: a `Query`, or a bare embedding [D].
+
+    Returns:
+      A `Recall` of `Config.recalled` rows; those beyond what was found are not `valid`.
+
+    Raises:
+      ArgumentValueError: at trace time for shapes, and outside of jit for a bare embedding that is not finite. Inside
+      jit such a query finds nothing.
+    """
+    query = _asked(config, memory, query)
+    return retrieval.search(config, params, memory, query, pool_cosines(memory, query.embedding))
+
+
+def step(
+    config: Config, params: Params, memory: Memory, experience: Experience, query: Query | Array
+) -> tuple[Memory, StepInfo]:
+    """`write`, then `recall`, then the recall is counted: what a training loop calls.
+
+    It makes one pass over the embeddings, for the recall, which also learns on the way which memories the query would
+    be a duplicate of (`Config.duplicates="probe"`); the next write uses that if it writes the same embedding.
+    """
+    query = _asked(config, memory, query)
+    memory, written = _write(config, params, memory, experience)
+    cosines = pool_cosines(memory, query.embedding)
+    recalled = retrieval.search(config, params, memory, query, cosines)
+    memory = lifecycle.count_recalled(memory, recalled)
+    if config.duplicates == "probe":
+        memory = dataclasses.replace(memory, probe=_probe(memory, query, cosines))
+    return memory, StepInfo(write=written, recall=recalled)
+
+
+def reinforce(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    recall: Recall,
+    rpe: Float[Array, ""],
+    used: Float[Array, " K"],
+) -> Memory:
+    """`memory` after the outcome that recalled memories foretold was met. Call it once, when it is met.
+
+    rpe > 0 strengthens: strength + reinforce_rate * used * rpe, capped at strength_cap times what was written.
+    rpe < 0 weakens: strength * (1 - weaken_rate * used * min(1, |rpe| / |its rpe|)).
+
+    Args:
+      recall: as `recall` or `step` returned it, from this memory; memories that have left since are counted in
+        `stats.stale`.
+      rpe: scalar, reward units: better or worse than what was foretold.
+      used: [K] weights >= 0, which of the recalled the decision stood on. Crediting all of them each step ratchets
+        junk up.
+    """
+    rpe = inputs.feedback("rpe", rpe, ())
+    used = inputs.feedback("used", used, (config.recalled,))
+    return lifecycle.strengthen(params, memory, _checked_recall(config, recall), rpe, used)
+
+
+def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
+    """`memory` after recalled memories proved right again: a danger avoided, a delight found as foretold.
+
+    Gives back `renew_rate` of the strength that has faded since writing. Arguments as in `reinforce`.
+    """
+    used = inputs.feedback("used", used, (config.recalled,))
+    return lifecycle.restore(params, memory, _checked_recall(config, recall), used)
+
+
+def attend(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    query: Query | Array,
+    *,
+    over: Callable[[PyTree], Array] | None = None,
+) -> Attention:
+    """A differentiable recall: softmax over all live memories by meaning, salience and strength.
+
+    Args:
+      over: picks a payload leaf to read out, e.g. `lambda payload: payload["action"]`; None reads the embeddings.
+
+    Returns:
+      An `Attention`: readout, of the leaf's shape without the slot axis, and weights [core + buffer slots].
+    """
+    query = _asked(config, memory, query)
+    if over is not None and memory.core.payload is None:
+        raise ArgumentValueError("over: this memory was made without a payload.")
+    return retrieval.attention(config, params, memory, query, pool_cosines(memory, query.embedding), over)
+
+
+def rebase(memory: Memory, by: Any) -> Memory:
+    """`memory` with `by` (int32, clock units) taken off its clock and all its times, so that a clock never runs out.
+
+    Ages stay as they are; times that would leave int32 saturate. Works on any batch of memories.
+    """
+    by = jnp.asarray(by, jnp.int32)
+
+    def shifted(times: Array) -> Array:
+        return subtract_saturating(times, by)
+
+    def store(tier: Store) -> Store:
+        return dataclasses.replace(tier, time=shifted(tier.time), touched=shifted(tier.touched))
+
+    return dataclasses.replace(
+        memory, core=store(memory.core), buffer=store(memory.buffer), clock=shifted(memory.clock)
+    )
+
+
+def nbytes(config: Config, payload: PyTree = None) -> int:
+    """Bytes of one agent's memory.
+
+    >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
+    145
+    """
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(config, payload)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
+def _write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
+    """One experience, from top to bottom: valid? clock, size, route, contradiction, duplicate, insertion, counters."""
+    _check_memory(config, memory)
+    experience = inputs.check_experience(config, memory.core.payload, experience)
+    finite = inputs.is_finite_experience(config, experience)
+    valid = experience.valid & finite
+
+    timed = jnp.maximum(memory.clock, experience.time)
+    counted = add_saturating(memory.clock, jnp.ones_like(memory.clock))
+    now = jnp.where(valid, jnp.where(experience.time == UNSET, counted, timed), memory.clock)
+
+    magnitude = jnp.where(valid, jnp.abs(experience.rpe), 0.0)
+    size = surprise_size(config, memory.router, magnitude)
+    opening = gate(params, size)
+    decision = route(config, params, memory.router, magnitude, size)
+    exhausted = memory.next_id == INT32_MAX
+    to_core = valid & ~exhausted & (decision == Route.CORE)
+    to_buffer = valid & ~exhausted & (decision == Route.BUFFER)
+    admitted = to_core | to_buffer
+    router = observe(config, params, memory.router, magnitude, size, valid)
+    memory = dataclasses.replace(memory, router=router, clock=now)
+
+    nearest, probed = _nearest(config, memory, experience)
+    alike = nearest.similarity >= params.duplicate_similarity
+    own = (experience.rpe < 0).astype(jnp.int32)
+    is_duplicate = admitted & alike[own]
+    is_contradiction = admitted & alike[1 - own]
+    if config.duplicates != "off":
+        memory = duplicates.contradict(params, memory, experience.rpe, nearest.slot[1 - own], is_contradiction)
+
+    new = _row(config, memory, experience, strength=opening * magnitude)
+    memory, placed = insert(
+        config, params, memory, new, now,
+        to_core=to_core, to_buffer=to_buffer, duplicate=nearest.slot[own], is_duplicate=is_duplicate,
+    )  # fmt: skip
+    memory = dataclasses.replace(memory, next_id=memory.next_id + placed.stored.astype(jnp.int32))
+
+    kept_as = jnp.where(placed.tier == 0, jnp.int32(Route.CORE), jnp.int32(Route.BUFFER))
+    kept_as = jnp.where(placed.stored, kept_as, jnp.int32(Route.REFUSED))
+    kept_as = jnp.where(is_duplicate, jnp.int32(Route.REFRESHED), kept_as)
+    kept_as = jnp.where(placed.merged, jnp.int32(Route.MERGED), kept_as)
+    kept_as = jnp.where(admitted, kept_as, jnp.int32(Route.DROPPED))
+    became = jnp.where(valid, kept_as, jnp.int32(Route.INVALID))
+    info = WriteInfo(
+        route=became,
+        id=placed.id,
+        tier=placed.tier,
+        slot=placed.slot,
+        size=jnp.where(valid, size, 0.0),
+        gate=jnp.where(valid, opening, 0.0),
+        evicted_id=placed.evicted_id,
+        demoted_id=placed.demoted_id,
+        merged_id=jnp.where(is_duplicate, placed.id, -1),
+    )
+    counters = {
+        "seen": experience.valid,
+        "invalid": experience.valid & ~finite,
+        "dropped": became == Route.DROPPED,
+        "refused": became == Route.REFUSED,
+        "refreshed": became == Route.REFRESHED,
+        "merged": became == Route.MERGED,
+        "stored": placed.stored,
+        "evicted": placed.evicted_id >= 0,
+        "demoted": placed.demoted_id >= 0,
+        "contradicted": is_contradiction,
+        "unprobed": admitted & ~probed,
+        "exhausted": valid & exhausted,
+    }
+    raised = {name: add_saturating(getattr(memory.stats, name), happened) for name, happened in counters.items()}
+    return dataclasses.replace(memory, stats=dataclasses.replace(memory.stats, **raised)), info
+
+
+def _row(config: Config, memory: Memory, experience: Experience, strength: Array) -> Store:
+    """The experience as a memory that could be stored."""
+    embedding = experience.embedding.astype(config.store_dtype)
+    zero = jnp.zeros_like(memory.clock)
+    return Store(
+        embedding=embedding,
+        inv_norm=inverse_norm(embedding),
+        rpe=experience.rpe,
+        reward=experience.reward,
+        value=experience.value,
+        task=experience.task,
+        time=memory.clock,
+        strength=strength,
+        written_strength=strength,
+        touched=memory.clock,
+        recalls=zero,
+        successes=zero,
+        count=zero + 1,
+        contradicted=jnp.zeros_like(zero, bool),
+        id=memory.next_id,
+        payload=experience.payload,
+        next_embedding=experience.next_embedding.astype(config.store_dtype) if config.store_next else None,
+        discount=experience.discount if config.store_next else None,
+    )
+
+
+def _nearest(config: Config, memory: Memory, experience: Experience) -> tuple[duplicates.Nearest, Array]:
+    """The memories nearest to the experience, and whether they could be told."""
+    if config.duplicates == "search":
+        cosines = pool_cosines(memory, experience.embedding)
+        return duplicates.nearest(memory, cosines, experience.task), jnp.bool_(True)
+    if config.duplicates == "off":
+        return duplicates.nowhere(memory), jnp.bool_(True)
+    probe = memory.probe
+    apart = jnp.sum(jnp.square(experience.embedding - probe.embedding))
+    same = apart <= _PROBE_TOLERANCE * jnp.sum(jnp.square(probe.embedding))
+    usable = probe.valid & same & (experience.task == probe.task)
+    similarity = jnp.where(usable, probe.similarity, -jnp.inf)
+    return duplicates.Nearest(slot=probe.slot, similarity=similarity), usable
+
+
+def _probe(memory: Memory, query: Query, cosines: Array) -> Probe:
+    """What the answered query tells the next write."""
+    task = jnp.where(query.task == UNSET, 0, query.task)
+    near = duplicates.nearest(memory, cosines, task)
+    return Probe(
+        embedding=query.embedding,
+        task=task,
+        slot=near.slot,
+        similarity=near.similarity,
+        valid=inputs.is_finite_query(query),
+    )
+
+
+def _spent(probe: Probe) -> Probe:
+    return dataclasses.replace(probe, valid=jnp.zeros_like(probe.valid))
+
+
+def _asked(config: Config, memory: Memory, query: Query | Array) -> Query:
+    _check_memory(config, memory)
+    return inputs.as_query(config, query)
+
+
+def _check_config(config: Config) -> None:
+    if not isinstance(config, Config):
+        raise ArgumentTypeError(f"config: expected a dmem_jax.Config, got {type(config).__name__}.")
+
+
+def _check_memory(config: Config, memory: Memory) -> None:
+    _check_config(config)
+    if not isinstance(memory, Memory):
+        raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
+    for name, slots in (("core", config.core_capacity), ("buffer", config.buffer_capacity)):
+        got = getattr(memory, name).embedding.shape
+        if got != (slots, config.embedding_dim):
+            raise ArgumentValueError(
+                f"memory.{name}.embedding: expected [{slots}, {config.embedding_dim}] by this config for one agent, "
+                f"got {list(got)}. For many agents wrap the function in jax.vmap, or use dmem_jax.make."
+            )
+
+
+def _checked_recall(config: Config, given: Recall) -> Recall:
+    if not isinstance(given, Recall):
+        raise ArgumentTypeError(f"recall: expected what dmem_jax.recall returned, got {type(given).__name__}.")
+    if given.slot.shape != (config.recalled,):
+        raise ArgumentValueError(f"recall: expected {config.recalled} rows of one agent, got {list(given.slot.shape)}.")
+    return given
+

@@ -1,0 +1,187 @@
+"""What is recalled: similarity and salience brought to one measure, mixed, and the k best; and a differentiable form."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int32, PyTree
+
+from dmem_jax.config import Config, Params
+from dmem_jax.counting import INT32_MAX, subtract_saturating
+from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
+from dmem_jax.inputs import is_finite_query
+from dmem_jax.size import current_scale
+from dmem_jax.slots import capacity, read
+from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store, Tier
+from dmem_kernels import canonical, top_k
+
+_MAX = float(np.finfo(np.float32).max)
+_RRF_OFFSET = 60.0  # of reciprocal rank fusion, as Cormack, Clarke and Buettcher (SIGIR 2009) have it
+
+
+def search(config: Config, params: Params, memory: Memory, query: Query, cosines: Float[Array, " N"]) -> Recall:
+    """The best memories for `query`, whose cosine with every pool slot is `cosines`."""
+    now = time_of_recall(memory, query)
+    asked = matches(memory, query, now)
+    salience = pool_salience(config, params, memory, query, now)
+    w = semantic_weight(config, params, memory)
+    terms = _normalised(config, params.semantic_temperature, cosines, asked), _normalised(
+        config, params.salience_temperature, salience, asked
+    )
+    score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
+
+    best, slot = _best(config, score, _pooled(memory, lambda tier: tier.rpe))
+    valid = best > -jnp.inf
+    slot = jnp.where(valid, slot, config.pool_capacity)
+    core_capacity = config.core_capacity
+    in_core = slot < core_capacity
+    # Free of the embeddings: only what a recall returns is gathered.
+    rows = _gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
+    id_, rpe, contradicted, payload = rows
+    semantic, salience = read((cosines, salience), slot)
+    return Recall(
+        slot=jnp.where(in_core, slot, slot - core_capacity),
+        tier=jnp.where(in_core, jnp.int32(Tier.CORE), jnp.int32(Tier.BUFFER)),
+        id=jnp.where(valid, id_, -1),
+        score=best,
+        semantic=semantic,
+        salience=salience,
+        rpe=rpe,
+        contradicted=contradicted,
+        valid=valid,
+        payload=payload,
+    )
+
+
+def attention(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    query: Query,
+    cosines: Float[Array, " N"],
+    over: Callable[[PyTree], Array] | None = None,
+) -> Attention:
+    """Softmax read-out over the live memories that `query` asks for.
+
+    logits = w cos / T_semantic + (1 - w) salience / T_salience + ln(effective strength), so that gate and thresholds,
+    which set the strengths, receive a gradient from what is made of the read-out.
+    """
+    now = time_of_recall(memory, query)
+    w = semantic_weight(config, params, memory)
+    salience = pool_salience(config, params, memory, query, now)
+    log2_strength = _pooled(memory, lambda tier: log2_effective_strength(params, tier, now))
+    asked = matches(memory, query, now) & (log2_strength > -jnp.inf)
+    logits = w * cosines / params.semantic_temperature + (1.0 - w) * salience / params.salience_temperature
+    logits = jnp.where(asked, jnp.clip(logits, -_MAX, _MAX) + math.log(2.0) * log2_strength, 0.0)
+    weights = masked_softmax(logits, asked)
+    if over is None:
+        tiers = memory.core.embedding, memory.buffer.embedding
+    else:
+        tiers = over(memory.core.payload), over(memory.buffer.payload)
+    values = [tier.astype(jnp.float32).reshape(tier.shape[0], -1) for tier in tiers]
+    parts = jnp.split(weights, [config.core_capacity])
+    readout = sum(jnp.einsum("n,nf->f", part, value) for part, value in zip(parts, values, strict=True))
+    return Attention(readout=jnp.reshape(readout, tiers[0].shape[1:]), weights=weights)
+
+
+def time_of_recall(memory: Memory, query: Query) -> Int32[Array, ""]:
+    """max(clock, query.time)."""
+    return jnp.maximum(memory.clock, query.time)  # UNSET is the least int32
+
+
+def matches(memory: Memory, query: Query, now: Int32[Array, ""]) -> Bool[Array, " N"]:
+    """Which pool slots hold a memory that the query asks for."""
+
+    def of_tier(tier: Store) -> Array:
+        age = subtract_saturating(now, tier.time)
+        right_task = (query.task == UNSET) | (tier.task == query.task)
+        right_sign = (query.sign == 0) | ((tier.rpe >= 0) == (query.sign > 0))
+        return (tier.id >= 0) & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)
+
+    return _pooled(memory, of_tier) & is_finite_query(query)
+
+
+def pool_salience(
+    config: Config, params: Params, memory: Memory, query: Query, now: Int32[Array, ""]
+) -> Float[Array, " N"]:
+    """Salience of every pool slot in multiples of the current scale of surprise, by `Config.salience`."""
+    scale = current_scale(config, memory.router)
+
+    def of_tier(tier: Store) -> Array:
+        if config.salience == "strength":
+            salience = effective_strength(params, tier, now)
+        else:
+            salience = jnp.abs(tier.rpe) * jnp.exp2(-half_lives_faded(params, tier, now))
+        if config.salience == "value":
+            salience = salience * jnp.exp(-jnp.abs(query.value - tier.value) / params.value_temperature)
+        return jnp.minimum(salience / scale, _MAX)
+
+    return _pooled(memory, of_tier)
+
+
+def semantic_weight(config: Config, params: Params, memory: Memory) -> Float[Array, ""]:
+    """w, the share of meaning in the score: constant, or from its start to its end with the clock or the fill."""
+    if config.weight_schedule == "constant":
+        return params.semantic_weight
+    if config.weight_schedule == "step":
+        done = memory.clock.astype(jnp.float32) / params.schedule_steps
+    else:
+        live = jnp.sum(_pooled(memory, lambda tier: tier.id >= 0), dtype=jnp.int32)
+        done = live.astype(jnp.float32) / config.pool_capacity
+    rest = jnp.maximum(0.0, 1.0 - done)
+    return params.semantic_weight + (params.semantic_weight_start - params.semantic_weight) * rest
+
+
+def masked_softmax(logits: Float[Array, " N"], mask: Bool[Array, " N"]) -> Float[Array, " N"]:
+    """Softmax over the masked entries, 0 elsewhere; all 0, with gradient 0, where nothing is masked in."""
+    logits = jnp.where(mask, jnp.clip(logits, -_MAX, _MAX), -_MAX)
+    weights = jnp.where(mask, jnp.exp(logits - jnp.max(logits)), 0.0)
+    total = jnp.sum(weights)
+    return weights / jnp.where(total > 0, total, 1.0)
+
+
+def _normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
+    """One score term brought to a measure that the other can be weighed against, over the masked slots."""
+    if config.fusion == "softmax":
+        return masked_softmax(term / temperature, mask)
+    if config.fusion == "min_max":
+        least = jnp.min(jnp.where(mask, term, jnp.inf))
+        spread = jnp.max(jnp.where(mask, term, -jnp.inf)) - least
+        some = spread > 0
+        return jnp.where(some & mask, (term - least) / jnp.where(some, spread, 1.0), 0.0)
+    if config.fusion == "rank":
+        order = jnp.argsort(canonical(jnp.where(mask, term, -jnp.inf)), descending=True, stable=True)
+        rank = jnp.argsort(order, stable=True).astype(jnp.float32) + 1.0
+        return 1.0 / (_RRF_OFFSET + rank)
+    return term
+
+
+def _best(config: Config, score: Array, rpe: Array) -> tuple[Array, Array]:
+    """The k best scores and their pool slots; with a quota, those of each sign, joined best first."""
+    if not isinstance(config.top_k, tuple):
+        return top_k(score, config.top_k)
+    delight = rpe >= 0
+    found = [top_k(jnp.where(sign, score, -jnp.inf), k) for sign, k in zip((delight, ~delight), config.top_k, strict=True)]
+    best = jnp.concatenate([scores for scores, _ in found])
+    slot = jnp.concatenate([slots for _, slots in found])
+    descending, slot = jax.lax.sort((-best, slot), num_keys=2)
+    return -descending, slot
+
+
+def _pooled(memory: Memory, of_tier: Callable[[Store], Array]) -> Array:
+    return jnp.concatenate([of_tier(memory.core), of_tier(memory.buffer)])
+
+
+def _gather(memory: Memory, fields: Callable[[Store], PyTree], slot: Int32[Array, " K"]) -> PyTree:
+    """The `fields` at pool slots `slot`; zeros at the pool's capacity."""
+    core_capacity = capacity(memory.core)
+    in_core = slot < core_capacity
+    from_core = read(fields(memory.core), slot)
+    from_buffer = read(fields(memory.buffer), jnp.where(in_core, INT32_MAX, slot - core_capacity))
+
+    def either(a: Array, b: Array) -> Array:
+        return jnp.where(in_core.reshape(in_core.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(either, from_core, from_buffer)

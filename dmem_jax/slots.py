@@ -1,0 +1,48 @@
+"""Rows of a tier: reading one, writing one, choosing between two. The only file that scatters."""
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int32, PyTree
+
+from dmem_jax.types import Store
+
+Tree = TypeVar("Tree")
+
+
+def capacity(store: Store) -> int:
+    """Slots of a tier."""
+    return store.id.shape[-1]
+
+
+def read(store: Tree, slot: Int32[Array, "*k"]) -> Tree:
+    """The rows at `slot` >= 0; zeros where it is the capacity."""
+    return jax.tree.map(lambda leaf: leaf.at[slot].get(mode="fill", fill_value=0), store)
+
+
+def put(store: Tree, slot: Int32[Array, "*k"], row: PyTree) -> Tree:
+    """`store` with `row` at `slot` >= 0; nothing happens where `slot` is the capacity. Slots must differ.
+
+    A write that must not happen is one to the capacity: a `cond` or a `where` over a store would rewrite all of it.
+    """
+    return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new, mode="drop"), store, row)
+
+
+def choose(condition: Bool[Array, ""], this: Tree, other: Tree) -> Tree:
+    """`this` where the scalar `condition` holds, else `other`; leaf by leaf. For rows, never for stores."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), this, other)
+
+
+def after(read_row: PyTree, row: Tree) -> Tree:
+    """`row`, unchanged, but in a way that XLA must have read `read_row` first.
+
+    A row that is read and then overwritten in a compiled loop costs a copy of the whole store, unless the new value
+    depends on the old one. The condition is never true, for no square is 2 modulo 4, and XLA does not know that.
+    """
+
+    def depend(old: Array, new: Array) -> Array:
+        whole = old.astype(jnp.int32)
+        return jnp.where(whole * whole == 2, jnp.zeros_like(new), new)
+
+    return jax.tree.map(depend, read_row, row)

@@ -1,0 +1,208 @@
+"""The pytrees of D-MEM. Every class is frozen and holds arrays only; D embedding size, N slots of a
+tier, K recalled memories, W window, P any payload shape. Shapes are those of one agent; `*b` are the batch axes that
+`init(batch_shape=...)`, `experience(...)` or `jax.vmap` put in front.
+
+No field has a default: a Python scalar left in a leaf would be weakly typed and cost a second compile.
+"""
+
+import dataclasses
+import enum
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
+
+UNSET = int(np.iinfo(np.int32).min)
+"""The int32 that says "not given" for `Experience.time`, `Query.task` and `Query.time`."""
+
+
+class Tier(enum.IntEnum):
+    """Values of `Recall.tier` and `WriteInfo.tier`."""
+
+    CORE = 0
+    BUFFER = 1
+
+
+class Route(enum.IntEnum):
+    """Values of `WriteInfo.route`: what became of an experience."""
+
+    INVALID = 0  # a number that is not finite, or padding: nothing was written
+    DROPPED = 1  # too small a surprise
+    BUFFER = 2  # stored as a new memory in the buffer
+    CORE = 3  # stored as a new memory in the core
+    REFRESHED = 4  # a duplicate: its memory was confirmed
+    MERGED = 5  # a more surprising duplicate: its memory took it in
+    REFUSED = 6  # weaker than all that is kept
+
+
+def _pytree(cls):
+    """A frozen dataclass whose fields are pytree children."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+@_pytree
+class Experience:
+    """What an agent met, ready to be written. Build it with `dmem.experience(...)`."""
+
+    embedding: Float32[Array, "*b D"]  # of the state where the outcome was met
+    rpe: Float32[Array, "*b"]  # reward prediction error, signed, in reward units
+    reward: Float32[Array, "*b"]  # reward units
+    value: Float32[Array, "*b"]  # what was expected there, reward units
+    discount: Float32[Array, "*b"]  # 0 at a terminal, else usually 1
+    next_embedding: Float32[Array, "*b D"]  # of the state that followed; kept only with Config.store_next
+    task: Int32[Array, "*b"]  # memories of different tasks are never duplicates of each other
+    time: Int32[Array, "*b"]  # when it happened, in clock units; UNSET lets the clock count by one
+    utility: Float32[Array, "*b"]  # use to the agent in [0, 1], for signals that need it
+    valid: Bool[Array, "*b"]  # False: padding, nothing happens
+    payload: PyTree  # kept with the memory, returned by recall
+
+
+@_pytree
+class Query:
+    """What is asked of a memory. Build it with `dmem.query(...)`; recall also takes a bare embedding."""
+
+    embedding: Float32[Array, "*b D"]
+    value: Float32[Array, "*b"]  # value of the asking state, reward units; read by salience "value" alone
+    task: Int32[Array, "*b"]  # only memories of this task; UNSET: of all
+    sign: Int32[Array, "*b"]  # 1 delights only (rpe >= 0), -1 disasters only, 0 both
+    min_age: Int32[Array, "*b"]  # clock units
+    max_age: Int32[Array, "*b"]  # clock units
+    time: Int32[Array, "*b"]  # recall happens at max(clock, time); UNSET: at the clock
+
+
+@_pytree
+class Store:
+    """One tier: N slots of memories. The same class without the slot axis is one memory (a row)."""
+
+    embedding: Float[Array, "*b D"]  # as given (merges move it); float32 unless Config.store_dtype says otherwise
+    inv_norm: Float32[Array, "*b"]  # 1 / Euclidean norm of the embedding, 0 for norm 0
+    rpe: Float32[Array, "*b"]  # signed, raw reward units
+    reward: Float32[Array, "*b"]
+    value: Float32[Array, "*b"]
+    task: Int32[Array, "*b"]
+    time: Int32[Array, "*b"]  # clock when written or last merged
+    strength: Float32[Array, "*b"]  # priority as of `touched`, >= 0, reward units
+    written_strength: Float32[Array, "*b"]  # strength given by the gate at writing, reward units
+    touched: Int32[Array, "*b"]  # clock when last written, strengthened, renewed, refreshed or merged
+    recalls: Int32[Array, "*b"]  # times returned by `step`
+    successes: Int32[Array, "*b"]  # times reinforced by a good outcome
+    count: Int32[Array, "*b"]  # experiences merged into it, itself included
+    contradicted: Bool[Array, "*b"]  # a memory of opposite sign was met at this place since it was last confirmed
+    id: Int32[Array, "*b"]  # identity, never reused; -1 where the slot is free
+    payload: PyTree
+    next_embedding: Float[Array, "*b D"] | None  # with Config.store_next
+    discount: Float32[Array, "*b"] | None  # with Config.store_next
+
+
+@_pytree
+class Ring:
+    """The last n values of a stream."""
+
+    values: Float32[Array, "*b n"]
+    cursor: Int32[Array, "*b"]  # where the next value goes, in [0, n)
+
+
+@_pytree
+class Router:
+    """What the gate knows of the stream so far: it decides sizes and thresholds. Valid experiences only, dropped ones too."""
+
+    sizes: Ring  # the last W sizes, for the quantile thresholds
+    magnitudes: Ring  # the last n |rpe|, for smoothing (empty where there is none)
+    seen: Int32[Array, "*b"]  # sizes seen, saturating
+    scale_mean: Float32[Array, "*b"]  # exponential mean of |rpe|, reward units, not yet bias-corrected
+    scale_weight: Float32[Array, "*b"]  # the weight that this mean has gathered, in [0, 1]
+
+
+@_pytree
+class Probe:
+    """What the last `step` learnt on the way about duplicates of the query it answered. Index 0 delight, 1 disaster."""
+
+    embedding: Float32[Array, "*b D"]
+    task: Int32[Array, "*b"]
+    slot: Int32[Array, "*b 2"]  # pool slot of the nearest live memory of that sign and task
+    similarity: Float32[Array, "*b 2"]  # its cosine, -inf where there is none
+    valid: Bool[Array, "*b"]
+
+
+@_pytree
+class Stats:
+    """Counters of a whole life, int32, saturating.
+
+    seen = invalid + dropped + refused + refreshed + merged + stored, and stored = live + evicted.
+    """
+
+    seen: Int32[Array, "*b"]  # experiences handed to write with valid=True
+    invalid: Int32[Array, "*b"]  # of these, with a number that is not finite
+    dropped: Int32[Array, "*b"]  # too small a surprise
+    refused: Int32[Array, "*b"]  # weaker than all that is kept
+    refreshed: Int32[Array, "*b"]
+    merged: Int32[Array, "*b"]
+    stored: Int32[Array, "*b"]
+    evicted: Int32[Array, "*b"]
+    demoted: Int32[Array, "*b"]  # moved from core into the buffer
+    contradicted: Int32[Array, "*b"]  # memories weakened by an experience of opposite sign
+    recalled: Int32[Array, "*b"]  # memories returned by step
+    unprobed: Int32[Array, "*b"]  # stored without a duplicate check: the probe was of another query
+    stale: Int32[Array, "*b"]  # feedback for a memory that is gone
+    rejected: Int32[Array, "*b"]  # feedback that was not a finite number
+    exhausted: Int32[Array, "*b"]  # dropped because the ids ran out (also counted in dropped)
+
+
+@_pytree
+class Memory:
+    """One agent's memory: the whole state, an immutable pytree of fixed-capacity arrays."""
+
+    core: Store
+    buffer: Store
+    router: Router
+    probe: Probe
+    stats: Stats
+    clock: Int32[Array, "*b"]  # steps, or the caller's unit of time
+    next_id: Int32[Array, "*b"]
+
+
+@_pytree
+class Recall:
+    """The K recalled memories, best first. Rows that are not `valid` are filler: id -1, score -inf, all else 0."""
+
+    slot: Int32[Array, "*b K"]  # within its tier
+    tier: Int32[Array, "*b K"]  # a Tier
+    id: Int32[Array, "*b K"]
+    score: Float32[Array, "*b K"]
+    semantic: Float32[Array, "*b K"]  # cosine with the query, in [-1, 1]
+    salience: Float32[Array, "*b K"]  # in multiples of the current scale of surprise
+    rpe: Float32[Array, "*b K"]  # signed, raw reward units
+    contradicted: Bool[Array, "*b K"]
+    valid: Bool[Array, "*b K"]
+    payload: PyTree
+
+
+@_pytree
+class WriteInfo:
+    """What became of one experience, so that a host knows which payloads are gone. Ids are -1 where none is meant."""
+
+    route: Int32[Array, "*b"]  # a Route
+    id: Int32[Array, "*b"]  # of the memory that now holds it
+    tier: Int32[Array, "*b"]  # a Tier
+    slot: Int32[Array, "*b"]  # within its tier; (Tier.BUFFER, buffer_capacity) where nothing was written
+    size: Float32[Array, "*b"]  # surprise in multiples of the current scale
+    gate: Float32[Array, "*b"]  # in (0, 1)
+    evicted_id: Int32[Array, "*b"]  # gone for good
+    demoted_id: Int32[Array, "*b"]  # moved from core into the buffer
+    merged_id: Int32[Array, "*b"]  # merged into, or refreshed
+
+
+@_pytree
+class StepInfo:
+    """What `step` did."""
+
+    write: WriteInfo
+    recall: Recall
+
+
+@_pytree
+class Attention:
+    """Differentiable recall over the whole pool (core's slots, then the buffer's)."""
+
+    readout: Float32[Array, "*b F"]
+    weights: Float32[Array, "*b N"]  # sums to 1, or all 0 for an empty memory
