@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 from jaxtyping import PyTree
 
-from dmem_jax import inputs, memory
+from dmem_jax import allocation, inputs, memory
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.types import Attention, Experience, Memory, Recall, StepInfo, WriteInfo
@@ -74,7 +74,7 @@ def make(config: Config, payload: PyTree = None, *, agents: int) -> Agents:
     return Agents(
         config=config,
         agents=agents,
-        init=lambda: memory.init(config, spec, batch_shape=(agents,)),
+        init=lambda: allocation.init(config, spec, batch_shape=(agents,)),
         no_experience=lambda: inputs.no_experience(config, spec, batch_shape=(agents,)),
         write=over_agents(memory.write, 2, donates=True),
         write_many=over_agents(memory.write_many, 2, donates=True),

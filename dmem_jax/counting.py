@@ -14,7 +14,7 @@ def add_saturating(counter: Int32[Array, "*n"], amount: Array) -> Int32[Array, "
     return jnp.where(counter > INT32_MAX - amount, INT32_MAX, counter + amount)
 
 
-def subtract_saturating(left: Int32[Array, "*n"], right: Int32[Array, "*n"]) -> Int32[Array, "*n"]:
+def subtract_saturating(left: Int32[Array, "*#n"], right: Int32[Array, "*#n"]) -> Int32[Array, "*n"]:
     """left - right, held within int32."""
     difference = left - right
     overflows = (right < 0) & (left > INT32_MAX + jnp.minimum(right, 0))

@@ -8,7 +8,7 @@ from dmem_jax.counting import subtract_saturating
 from dmem_jax.types import Store
 
 
-def age(now: Int32[Array, "*n"], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
+def age(now: Int32[Array, ""], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
     """now - then in clock units, as a float."""
     return subtract_saturating(now, then).astype(jnp.float32)
 

@@ -57,8 +57,8 @@ def contradict(
     def weaken(tier: Store, slot: Array, here: Array) -> Store:
         slot = jnp.where(here, slot, capacity(tier))
         old_rpe, strength = read((tier.rpe, tier.strength), slot)
-        strength = strength * (1.0 - params.weaken_rate * relative_magnitude(rpe, old_rpe))
-        strength, contradicted = put((tier.strength, tier.contradicted), slot, (strength, True))
+        strength = strength * jnp.maximum(0.0, 1.0 - params.weaken_rate * relative_magnitude(rpe, old_rpe))
+        strength, contradicted = put((tier.strength, tier.contradicted), slot, (strength, jnp.bool_(True)))
         return dataclasses.replace(tier, strength=strength, contradicted=contradicted)
 
     in_core = opposite < core_capacity
@@ -67,7 +67,7 @@ def contradict(
     return dataclasses.replace(memory, core=core, buffer=buffer)
 
 
-def relative_magnitude(rpe: Float[Array, "*k"], old_rpe: Float[Array, "*k"]) -> Float[Array, "*k"]:
+def relative_magnitude(rpe: Float[Array, ""], old_rpe: Float[Array, "*k"]) -> Float[Array, "*k"]:
     """min(1, |rpe| / |old_rpe|); 1 where the old one is 0."""
     old = jnp.abs(old_rpe)
     smaller = jnp.abs(rpe) < old
@@ -88,10 +88,10 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
 
     Count-weighted means for what was experienced, the greater strength, and the payload of the greater surprise.
     """
-    share = 1.0 / (old.count.astype(jnp.float32) + 1.0)
+    n = old.count.astype(jnp.float32) + 1.0
 
     def mean(a: Array, b: Array) -> Array:
-        return a + (b - a) * share  # never the sum of both, which could overflow
+        return a + (b / n - a / n)  # neither sum nor difference of two huge numbers, which could overflow
 
     embedding = mean(old.embedding.astype(jnp.float32), new.embedding.astype(jnp.float32))
     norm = mean(_norm(old), _norm(new))

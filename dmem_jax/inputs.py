@@ -100,7 +100,11 @@ def no_experience(config: Config, payload: PyTree = None, batch_shape: tuple[int
     """
     empty = jax.tree.map(lambda leaf: jnp.zeros((*batch_shape, *leaf.shape), leaf.dtype), payload_spec(payload))
     return experience(
-        config, jnp.zeros((*batch_shape, config.embedding_dim)), rpe=0.0, payload=empty, valid=np.zeros(batch_shape, bool)
+        config,
+        jnp.zeros((*batch_shape, config.embedding_dim)),
+        rpe=0.0,
+        payload=empty,
+        valid=np.zeros(batch_shape, bool),
     )
 
 
@@ -147,6 +151,12 @@ def query(
     if _is_concrete(built.sign) and not np.isin(np.asarray(built.sign), (-1, 0, 1)).all():
         raise ArgumentValueError(f"sign: expected -1, 0 or 1, got {sign!r}.")
     return built
+
+
+def check_config(config: Config) -> None:
+    """Raises by name if `config` is none."""
+    if not isinstance(config, Config):
+        raise ArgumentTypeError(f"config: expected a dmem_jax.Config, got {type(config).__name__}.")
 
 
 def as_query(config: Config, question: Any) -> Query:
@@ -234,14 +244,14 @@ def _filled(name: str, given: Any, shape: tuple[int, ...], kind: str) -> Array:
         raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given!r}.")
     if not isinstance(given, jax.Array):
         given = np.asarray(given)
-    if jnp.issubdtype(given.dtype, jnp.floating):
-        given_kind = "f"  # bfloat16 and its kin have the NumPy kind "V"
-    else:
-        given_kind = given.dtype.kind
+    # bfloat16 and its kin have the NumPy kind "V".
+    given_kind = "f" if jnp.issubdtype(given.dtype, jnp.floating) else given.dtype.kind
     if given_kind not in accepted:
         raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given.dtype}.")
     if given.shape not in ((), shape):
-        raise ArgumentValueError(f"{name}: expected shape {shape} (the embedding's leading axes) or (), got {given.shape}.")
+        raise ArgumentValueError(
+            f"{name}: expected shape {shape} (the embedding's leading axes) or (), got {given.shape}."
+        )
     if kind == "i" and isinstance(given, np.ndarray) and given.size:
         least, greatest = given.min(), given.max()
         if least < UNSET or greatest > _INT32_MAX:

@@ -1,8 +1,10 @@
 """What proves useful is strengthened, what disappoints is weakened. Decay itself is in decay.py: it needs no step."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from dmem_jax.config import Params
@@ -11,6 +13,8 @@ from dmem_jax.decay import effective_strength
 from dmem_jax.duplicates import relative_magnitude
 from dmem_jax.slots import capacity, put, read
 from dmem_jax.types import Memory, Recall, Store, Tier
+
+_MAX = float(np.finfo(np.float32).max)
 
 
 def strengthen(
@@ -21,18 +25,18 @@ def strengthen(
     acts, memory = _credited(memory, recall, used, jnp.isfinite(rpe))
     better = rpe > 0
 
-    def outcome_met(row: Store, used: Array) -> Store:
+    def outcome_met(row: Store, used: Array) -> dict[str, Array]:
         strength = effective_strength(params, row, now)
         # A gain never lifts above the cap, and what stands above it already stays.
-        gained = jnp.minimum(strength + params.reinforce_rate * used * rpe, params.strength_cap * row.written_strength)
+        cap = jnp.minimum(params.strength_cap * row.written_strength, _MAX)
+        gained = jnp.minimum(strength + params.reinforce_rate * used * rpe, cap)
         loss = params.weaken_rate * used * relative_magnitude(rpe, row.rpe)
         weakened = row.strength * jnp.maximum(0.0, 1.0 - loss)
-        return dataclasses.replace(
-            row,
-            strength=jnp.where(better, jnp.maximum(strength, gained), weakened),
-            touched=jnp.where(better, now, row.touched),
-            successes=jnp.where(better, add_saturating(row.successes, better), row.successes),
-        )
+        return {
+            "strength": jnp.where(better, jnp.maximum(strength, gained), weakened),
+            "touched": jnp.where(better, now, row.touched),
+            "successes": add_saturating(row.successes, better),
+        }
 
     return _each_recalled(memory, recall, acts & (rpe != 0), used, outcome_met)
 
@@ -42,20 +46,22 @@ def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, "
     now = memory.clock
     acts, memory = _credited(memory, recall, used, jnp.ones_like(memory.clock, bool))
 
-    def foretold(row: Store, used: Array) -> Store:
+    def foretold(row: Store, used: Array) -> dict[str, Array]:
         strength = effective_strength(params, row, now)
         faded = jnp.maximum(0.0, row.written_strength - strength)
-        touched = jnp.broadcast_to(now, row.touched.shape)
-        return dataclasses.replace(row, strength=strength + params.renew_rate * used * faded, touched=touched)
+        return {
+            "strength": strength + params.renew_rate * used * faded,
+            "touched": jnp.broadcast_to(now, row.touched.shape),
+        }
 
     return _each_recalled(memory, recall, acts, used, foretold)
 
 
 def count_recalled(memory: Memory, recall: Recall) -> Memory:
-    """`memory` after `recall` was handed to the agent. Only the counters move: recall must not boost its own winners."""
+    """`memory` after `recall` was handed to the agent. Only counters move: recall must not boost its own winners."""
 
-    def counted(row: Store, _: Array) -> Store:
-        return dataclasses.replace(row, recalls=add_saturating(row.recalls, jnp.ones_like(row.recalls)))
+    def counted(row: Store, _: Array) -> dict[str, Array]:
+        return {"recalls": add_saturating(row.recalls, jnp.ones_like(row.recalls))}
 
     memory = _each_recalled(memory, recall, recall.valid, recall.score, counted)
     total = jnp.sum(recall.valid, dtype=jnp.int32)
@@ -85,22 +91,20 @@ def _ids(tier: Store, recall: Recall, which: Tier) -> Array:
     return read(tier.id, jnp.where(recall.tier == which, recall.slot, capacity(tier)))
 
 
-_LIFE = ("strength", "touched", "successes", "recalls")
-"""The fields that life after writing changes."""
-
-
-def _each_recalled(memory: Memory, recall: Recall, acts: Bool[Array, " K"], used: Array, change) -> Memory:
-    """`memory` with `change(rows, used)` applied to the recalled memories that `acts` names, in their tiers."""
+def _each_recalled(
+    memory: Memory,
+    recall: Recall,
+    acts: Bool[Array, " K"],
+    used: Float[Array, " K"],
+    change: Callable[[Store, Array], dict[str, Array]],
+) -> Memory:
+    """`memory` with the fields that `change(rows, used)` gives for the recalled memories that `acts` names."""
 
     def in_tier(tier: Store, which: Tier) -> Store:
         here = acts & (recall.tier == which)
         slot = jnp.where(here, recall.slot, capacity(tier))
-        light = dataclasses.replace(tier, embedding=None, payload=None, next_embedding=None)
-        old = read(light, slot)
-        new = change(old, jnp.where(here, used, 0.0))
-        moved = [name for name in _LIFE if getattr(new, name) is not getattr(old, name)]
-        written = {name: put(getattr(tier, name), slot, getattr(new, name)) for name in moved}
-        return dataclasses.replace(tier, **written)
+        changed = change(read(tier, slot), jnp.where(here, used, 0.0))
+        return dataclasses.replace(tier, **{name: put(getattr(tier, name), slot, new) for name, new in changed.items()})
 
     core, buffer = in_tier(memory.core, Tier.CORE), in_tier(memory.buffer, Tier.BUFFER)
     return dataclasses.replace(memory, core=core, buffer=buffer)

@@ -25,75 +25,13 @@ from dmem_jax.types import (
     Probe,
     Query,
     Recall,
-    Ring,
     Route,
-    Router,
-    Stats,
     StepInfo,
     Store,
     WriteInfo,
 )
 
 _PROBE_TOLERANCE = 1e-10  # of ||e - q||^2 against ||q||^2, for the probe of the last query to serve a write
-
-
-def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...] = ()) -> Memory:
-    """An empty memory.
-
-    Args:
-      payload: what each slot keeps beside the embedding: None, or any pytree of examples or ShapeDtypeStructs of one
-        memory, without batch axes.
-      batch_shape: leading axes of every array, e.g. (1024,) for a thousand agents.
-
-    Returns:
-      A `Memory` in which no two leaves share a buffer, so that it can be donated.
-    """
-    _check_config(config)
-    spec = inputs.payload_spec(payload)
-
-    def filled(shape: tuple[int, ...], dtype: Any, value: Any = 0) -> Array:
-        return jnp.full((*batch_shape, *shape), value, dtype)
-
-    def scalars(n: tuple[int, ...], *names: str, dtype: Any) -> dict[str, Array]:
-        return {name: filled(n, dtype) for name in names}
-
-    def store(slots: int) -> Store:
-        n = (slots,)
-        wide = (slots, config.embedding_dim)
-        return Store(
-            embedding=filled(wide, config.store_dtype),
-            id=filled(n, jnp.int32, -1),
-            contradicted=filled(n, bool),
-            payload=jax.tree.map(lambda leaf: filled((slots, *leaf.shape), leaf.dtype), spec),
-            next_embedding=filled(wide, config.store_dtype) if config.store_next else None,
-            discount=filled(n, jnp.float32) if config.store_next else None,
-            **scalars(n, "inv_norm", "rpe", "reward", "value", "strength", "written_strength", dtype=jnp.float32),
-            **scalars(n, "task", "time", "touched", "recalls", "successes", "count", dtype=jnp.int32),
-        )
-
-    def ring(length: int) -> Ring:
-        return Ring(values=filled((length,), jnp.float32), cursor=filled((), jnp.int32))
-
-    return Memory(
-        core=store(config.core_capacity),
-        buffer=store(config.buffer_capacity),
-        router=Router(
-            sizes=ring(config.window),
-            magnitudes=ring(0 if config.smoothing == "none" else config.smoothing_window),
-            seen=filled((), jnp.int32),
-            **scalars((), "scale_mean", "scale_weight", dtype=jnp.float32),
-        ),
-        probe=Probe(
-            embedding=filled((config.embedding_dim,), jnp.float32),
-            task=filled((), jnp.int32),
-            slot=filled((2,), jnp.int32, config.pool_capacity),
-            similarity=filled((2,), jnp.float32, -jnp.inf),
-            valid=filled((), bool),
-        ),
-        stats=Stats(**scalars((), *(field.name for field in dataclasses.fields(Stats)), dtype=jnp.int32)),
-        clock=filled((), jnp.int32),
-        next_id=filled((), jnp.int32),
-    )
 
 
 def write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
@@ -113,7 +51,8 @@ def write(config: Config, params: Params, memory: Memory, experience: Experience
       that are not finite raise nothing: the experience is counted in `stats.invalid` and changes nothing else.
     """
     memory, info = _write(config, params, memory, experience)
-    return dataclasses.replace(memory, probe=_spent(memory.probe)), info
+    spent = info.route != Route.INVALID
+    return dataclasses.replace(memory, probe=dataclasses.replace(memory.probe, valid=memory.probe.valid & ~spent)), info
 
 
 def write_many(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:
@@ -236,16 +175,6 @@ def rebase(memory: Memory, by: Any) -> Memory:
     return dataclasses.replace(
         memory, core=store(memory.core), buffer=store(memory.buffer), clock=shifted(memory.clock)
     )
-
-
-def nbytes(config: Config, payload: PyTree = None) -> int:
-    """Bytes of one agent's memory.
-
-    >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
-    145
-    """
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(config, payload)))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def _write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
@@ -374,22 +303,13 @@ def _probe(memory: Memory, query: Query, cosines: Array) -> Probe:
     )
 
 
-def _spent(probe: Probe) -> Probe:
-    return dataclasses.replace(probe, valid=jnp.zeros_like(probe.valid))
-
-
 def _asked(config: Config, memory: Memory, query: Query | Array) -> Query:
     _check_memory(config, memory)
     return inputs.as_query(config, query)
 
 
-def _check_config(config: Config) -> None:
-    if not isinstance(config, Config):
-        raise ArgumentTypeError(f"config: expected a dmem_jax.Config, got {type(config).__name__}.")
-
-
 def _check_memory(config: Config, memory: Memory) -> None:
-    _check_config(config)
+    inputs.check_config(config)
     if not isinstance(memory, Memory):
         raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
     for name, slots in (("core", config.core_capacity), ("buffer", config.buffer_capacity)):
@@ -407,4 +327,3 @@ def _checked_recall(config: Config, given: Recall) -> Recall:
     if given.slot.shape != (config.recalled,):
         raise ArgumentValueError(f"recall: expected {config.recalled} rows of one agent, got {list(given.slot.shape)}.")
     return given
-

@@ -1,4 +1,4 @@
-"""What is recalled: similarity and salience brought to one measure, mixed, and the k best; and a differentiable form."""
+"""What is recalled: similarity and salience brought to one measure, mixed, and the k best; a differentiable form."""
 
 import math
 from collections.abc import Callable
@@ -27,8 +27,9 @@ def search(config: Config, params: Params, memory: Memory, query: Query, cosines
     asked = matches(memory, query, now)
     salience = pool_salience(config, params, memory, query, now)
     w = semantic_weight(config, params, memory)
-    terms = _normalised(config, params.semantic_temperature, cosines, asked), _normalised(
-        config, params.salience_temperature, salience, asked
+    terms = (
+        _normalised(config, params.semantic_temperature, cosines, asked),
+        _normalised(config, params.salience_temperature, salience, asked),
     )
     score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
 
@@ -130,7 +131,7 @@ def semantic_weight(config: Config, params: Params, memory: Memory) -> Float[Arr
     else:
         live = jnp.sum(_pooled(memory, lambda tier: tier.id >= 0), dtype=jnp.int32)
         done = live.astype(jnp.float32) / config.pool_capacity
-    rest = jnp.maximum(0.0, 1.0 - done)
+    rest = jnp.clip(1.0 - done, 0.0, 1.0)
     return params.semantic_weight + (params.semantic_weight_start - params.semantic_weight) * rest
 
 
@@ -163,7 +164,9 @@ def _best(config: Config, score: Array, rpe: Array) -> tuple[Array, Array]:
     if not isinstance(config.top_k, tuple):
         return top_k(score, config.top_k)
     delight = rpe >= 0
-    found = [top_k(jnp.where(sign, score, -jnp.inf), k) for sign, k in zip((delight, ~delight), config.top_k, strict=True)]
+    found = [
+        top_k(jnp.where(sign, score, -jnp.inf), k) for sign, k in zip((delight, ~delight), config.top_k, strict=True)
+    ]
     best = jnp.concatenate([scores for scores, _ in found])
     slot = jnp.concatenate([slots for _, slots in found])
     descending, slot = jax.lax.sort((-best, slot), num_keys=2)

@@ -1,7 +1,7 @@
 """Where surprise comes from: reward prediction errors, from one transition or from a whole trajectory.
 
-Shapes: `T` steps, time axis first; `*batch` any further axes. Every function is pure, computes in float32 whatever it is
-given, and stops no gradient. Errors, rewards and values share one unit: that of the reward.
+Shapes: `T` steps, time axis first; `*batch` any further axes. Every function is pure, computes in float32 whatever it
+is given, and stops no gradient. Errors, rewards and values share one unit: that of the reward.
 
 A `discount` belongs to the step from one state to the next: 0 where that step ended the episode, else 1 (or the user's
 own factor in [0, 1]); `gamma` multiplies it. At a discount of 0 nothing is bootstrapped, not even a NaN.

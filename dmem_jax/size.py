@@ -25,7 +25,7 @@ def current_scale(config: Config, router: Router) -> Float[Array, ""]:
         return jnp.ones_like(router.scale_mean)
     started = router.scale_weight > 0
     mean = router.scale_mean / jnp.where(started, router.scale_weight, 1.0)
-    return jnp.where(started, jnp.maximum(mean, _MIN_NORMAL), 1.0)
+    return jnp.where(started, jnp.clip(mean, _MIN_NORMAL, _MAX), 1.0)
 
 
 def surprise_size(config: Config, router: Router, magnitude: Float[Array, ""]) -> Float[Array, ""]:

@@ -18,7 +18,13 @@ def capacity(store: Store) -> int:
 
 def read(store: Tree, slot: Int32[Array, "*k"]) -> Tree:
     """The rows at `slot` >= 0; zeros where it is the capacity."""
-    return jax.tree.map(lambda leaf: leaf.at[slot].get(mode="fill", fill_value=0), store)
+
+    def rows(leaf: Array) -> Array:
+        if leaf.shape[0] == 0:  # a memory without a buffer; jax refuses to index an empty axis
+            return jnp.zeros((*slot.shape, *leaf.shape[1:]), leaf.dtype)
+        return leaf.at[slot].get(mode="fill", fill_value=0)
+
+    return jax.tree.map(rows, store)
 
 
 def put(store: Tree, slot: Int32[Array, "*k"], row: PyTree) -> Tree:
@@ -26,7 +32,11 @@ def put(store: Tree, slot: Int32[Array, "*k"], row: PyTree) -> Tree:
 
     A write that must not happen is one to the capacity: a `cond` or a `where` over a store would rewrite all of it.
     """
-    return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new, mode="drop"), store, row)
+
+    def updated(leaf: Array, new: Array) -> Array:
+        return leaf.at[slot].set(new, mode="drop") if leaf.shape[0] else leaf
+
+    return jax.tree.map(updated, store, row)
 
 
 def choose(condition: Bool[Array, ""], this: Tree, other: Tree) -> Tree:

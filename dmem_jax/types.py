@@ -104,7 +104,7 @@ class Ring:
 
 @_pytree
 class Router:
-    """What the gate knows of the stream so far: it decides sizes and thresholds. Valid experiences only, dropped ones too."""
+    """What the gate knows of the stream so far, dropped experiences included: it decides sizes and thresholds."""
 
     sizes: Ring  # the last W sizes, for the quantile thresholds
     magnitudes: Ring  # the last n |rpe|, for smoothing (empty where there is none)

@@ -9,7 +9,8 @@ its batch) makes thousands of independent ones, and `update` runs in a `lax.scan
 """
 
 import dataclasses
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,11 @@ from flax import linen as nn
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Float32, Int32
 
+from dmem_jax.counting import add_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.signals import as_float32, outcome_error, td_error
+from dmem_jax.slots import choose
+from dmem_jax.types import Experience
 
 Norm = Literal["layer", "batch"]
 Signal = Literal["outcome", "td"]
@@ -53,26 +57,32 @@ class LearnerConfig:
     target_period: int = 1
     """The target network moves at every so-many-th update, >= 1."""
     target_rate: float = 0.005
-    """How far it then moves towards the online network, in (0, 1]. Period 1 and a small rate are Polyak averaging (Lillicrap
-    et al., arXiv 1509.02971); a period of n and rate 1 copy it every n updates (Mnih et al., Nature 2015)."""
+    """How far it then moves towards the online network, in (0, 1]. A small rate with period 1 is Polyak averaging
+    (Lillicrap et al., arXiv 1509.02971); rate 1 with period n copies it every n updates (Mnih et al., Nature 2015)."""
     optimizer: optax.GradientTransformation = dataclasses.field(default=optax.adam(1e-3), repr=False)
     """Any optax optimiser. Compared by identity, so make it once: another `optax.adam(...)` is another program."""
 
     def __post_init__(self) -> None:
-        _check_count("embedding_dim", self.embedding_dim)
         if not isinstance(self.hidden, tuple):
-            raise ArgumentTypeError(f"hidden: expected a tuple of ints, got {self.hidden!r}.")
-        for units in self.hidden:
-            _check_count("hidden", units)
-        _check_kind("norm", self.norm, (None, *get_args(Norm)))
-        _check_kind("signal", self.signal, get_args(Signal))
-        if not 0 <= self.gamma <= 1:
-            raise ArgumentValueError(f"gamma: expected a number in [0, 1], got {self.gamma!r}.")
-        _check_count("target_period", self.target_period)
-        if not 0 < self.target_rate <= 1:
-            raise ArgumentValueError(f"target_rate: expected a number in (0, 1], got {self.target_rate!r}.")
+            raise ArgumentTypeError(f"LearnerConfig.hidden: expected a tuple of integers, got {self.hidden!r}.")
         if not isinstance(self.optimizer, optax.GradientTransformation):
-            raise ArgumentTypeError(f"optimizer: expected an optax.GradientTransformation, got {self.optimizer!r}.")
+            raise ArgumentTypeError(f"LearnerConfig.optimizer: expected an optax optimiser, got {self.optimizer!r}.")
+        counts = {"embedding_dim": (self.embedding_dim,), "hidden": self.hidden, "target_period": (self.target_period,)}
+        for name, count in ((name, count) for name, counts in counts.items() for count in counts):
+            if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
+                raise ArgumentTypeError(f"LearnerConfig.{name}: expected an integer, got {count!r}.")
+            if count < 1:
+                raise ArgumentValueError(f"LearnerConfig.{name}: expected at least 1, got {count}.")
+        for name, kinds in (("norm", (*get_args(Norm), None)), ("signal", get_args(Signal))):
+            if getattr(self, name) not in kinds:
+                expected = ", ".join(map(repr, kinds))
+                raise ArgumentValueError(
+                    f"LearnerConfig.{name}: expected one of {expected}; got {getattr(self, name)!r}."
+                )
+        if not 0 <= self.gamma <= 1:
+            raise ArgumentValueError(f"LearnerConfig.gamma: expected within [0, 1], got {self.gamma!r}.")
+        if not 0 < self.target_rate <= 1:
+            raise ArgumentValueError(f"LearnerConfig.target_rate: expected within (0, 1], got {self.target_rate!r}.")
 
 
 @jax.tree_util.register_dataclass
@@ -89,26 +99,10 @@ class Learner:
     error_weight: Float32[Array, ""]  # the weight that this mean has gathered, in [0, 1]
 
 
-@runtime_checkable
-class Transitions(Protocol):
-    """What a learner reads of a batch. A `Batch` has it, and so has a `dmem_jax.Experience` with one batch axis."""
-
-    @property
-    def embedding(self) -> Array: ...
-    @property
-    def reward(self) -> Array: ...
-    @property
-    def discount(self) -> Array | None: ...
-    @property
-    def next_embedding(self) -> Array | None: ...
-    @property
-    def valid(self) -> Array | None: ...
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows to learn from. With signal "outcome" the first two fields are enough."""
+    """Rows to learn from. With signal "outcome" the first two fields are enough. An `Experience` serves as well."""
 
     embedding: Float[Array, "*b D"]  # of s; with signal "outcome" the state where the reward was met
     reward: Float[Array, "*b"]
@@ -165,7 +159,7 @@ def init(learner_config: LearnerConfig, key: Array) -> Learner:
     >>> learners.updates.shape
     (1000,)
     """
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise ArgumentTypeError(f"key: expected a typed key, as jax.random.key(0), got {key!r}.")
     online = dict(_network(learner_config).init(key, jnp.zeros((1, learner_config.embedding_dim), jnp.float32)))
     learner = Learner(
@@ -203,27 +197,19 @@ def target_value(learner_config: LearnerConfig, learner: Learner, embedding: Arr
     return _apply(learner_config, learner.target, _embedding(learner_config, "embedding", embedding))
 
 
-def rpe(learner_config: LearnerConfig, learner: Learner, batch: Transitions) -> Float32[Array, "*b"]:
-    """The reward prediction error of each transition, by `LearnerConfig.signal`: of one (no batch axis) or of many.
-
-    "outcome": reward - V(s); "td": reward + gamma * discount * V(s') - V(s), with V(s') from the target network.
-
-    Raises:
-      ArgumentValueError: a shape does not fit, or "td" misses discount or next_embedding.
-      ArgumentTypeError: not real numbers.
-    """
-    return _error(learner_config, learner, batch, value(learner_config, learner, batch.embedding))
-
-
 def update(
-    learner_config: LearnerConfig, learner: Learner, batch: Transitions, importance_weights: ArrayLike | None = None
+    learner_config: LearnerConfig,
+    learner: Learner,
+    batch: Batch | Experience,
+    importance_weights: ArrayLike | None = None,
 ) -> tuple[Learner, UpdateInfo]:
     """One optimiser step on 1/2 mean(importance_weights * rpe^2), then the target network's move.
 
-    The gradient does not flow through V(s') (semi-gradient TD(0), Sutton & Barto 2018, section 9.3). Rows that are not
-    valid, or hold a number (or a norm, or a squared error) that is not finite in float32, or a weight that is not finite
-    or is negative, count for nothing, batch statistics included. Where no row is left, or the gradient is not finite,
-    nothing changes but `skipped`: bad numbers never reach the weights.
+    No gradient flows through V(s'): semi-gradient TD(0), Sutton & Barto (2018), section 9.3.
+
+    A row counts for nothing, batch statistics included, where it is not valid, where a number in it, the norm of an
+    embedding or the squared error is not finite in float32, and where its weight is negative or not finite. Where no
+    row is left, or the gradient is not finite, nothing changes but `skipped`: bad numbers never reach the weights.
 
     Args:
       batch: [B] rows.
@@ -244,50 +230,53 @@ def update(
     >>> value(learner_config, learner, jnp.eye(2)).round(1).tolist()
     [5.0, -5.0]
     """
-    if batch.embedding.ndim != 2:
-        raise ArgumentValueError(f"batch.embedding: expected shape [B, D], got {batch.embedding.shape}.")
-    batch, usable = _clean(learner_config, batch)
-    weights = jnp.ones_like(batch.reward)
-    if importance_weights is not None:
-        weights = as_float32("importance_weights", importance_weights)
-        _check_shape("importance_weights", weights, usable.shape)
+    embedding, _, usable, errors_of = _read(learner_config, learner, batch)
+    if importance_weights is None:
+        weights = jnp.ones_like(usable, jnp.float32)
+    else:
+        weights = _floats("importance_weights", importance_weights, usable.shape)
         usable = usable & jnp.isfinite(weights) & (weights >= 0)
-    # An empty batch has no statistics; those of its cleaned rows are finite, and thrown away below.
+    # An empty batch has no statistics; those of its zeros are finite, and thrown away below.
     rows = usable | ~usable.any()
 
     def loss_of(params: Any) -> tuple[Array, tuple[Array, Array, Variables]]:
         variables = {**learner.online, "params": params}
         network = _network(learner_config)
-        values, statistics = network.apply(variables, batch.embedding, train=True, rows=rows, mutable=["batch_stats"])
-        errors = _error(learner_config, learner, batch, values)
+        values, statistics = network.apply(variables, embedding, train=True, rows=rows, mutable=["batch_stats"])
+        errors = errors_of(values)
         used = usable & jnp.isfinite(errors * errors)
         errors = jnp.where(used, errors, 0.0)
-        loss = 0.5 * jnp.sum(jnp.where(used, weights, 0.0) * errors * errors) / _at_least_one(used)
+        loss = 0.5 * jnp.sum(jnp.where(used, weights, 0.0) / _at_least_one(used) * errors * errors)
         return loss, (errors, used, dict(statistics))
 
     params = learner.online["params"]
     (loss, (errors, used, statistics)), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
-    changes, opt_state = learner_config.optimizer.update(gradient, learner.opt_state, params)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes floats and counters, which a user's "strict" forbids
+        changes, opt_state = learner_config.optimizer.update(gradient, learner.opt_state, params)
     online = {**statistics, "params": optax.apply_updates(params, changes)}
-    updates = optax.safe_increment(learner.updates)
-    moved = optax.incremental_update(online, learner.target, learner_config.target_rate)
+    updates = add_saturating(learner.updates, jnp.ones((), jnp.int32))
+    rate = learner_config.target_rate
+    moved = jax.tree.map(lambda new, old: rate * new + (1 - rate) * old, online, learner.target)
     proposed = Learner(
         online=online,
-        target=_select(updates % learner_config.target_period == 0, moved, learner.target),
+        target=choose(updates % learner_config.target_period == 0, moved, learner.target),
         opt_state=opt_state,
         updates=updates,
         skipped=learner.skipped,
         error_mean=(1 - SCALE_RATE) * learner.error_mean + SCALE_RATE * jnp.abs(errors).sum() / _at_least_one(used),
         error_weight=(1 - SCALE_RATE) * learner.error_weight + SCALE_RATE,
     )
-    # The norm squares each entry, as optimisers do: if it is finite, so is what they keep.
-    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((optax.global_norm(gradient), online))])
+    # Squared, as optimisers do: if these are finite, so is what they keep.
+    squares = jax.tree.map(jnp.square, gradient)
+    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((squares, online))])
     applied = used.any() & finite.all()
-    refused = dataclasses.replace(learner, skipped=optax.safe_increment(learner.skipped))
-    return _select(applied, proposed, refused), UpdateInfo(loss=loss, rpe=errors, used=used, applied=applied)
+    learner = dataclasses.replace(choose(applied, proposed, learner), skipped=add_saturating(learner.skipped, ~applied))
+    return learner, UpdateInfo(loss=loss, rpe=errors, used=used, applied=applied)
 
 
-def monitor(learner_config: LearnerConfig, learner: Learner, batch: Transitions) -> dict[str, Float32[Array, ""]]:
+def monitor(
+    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience
+) -> dict[str, Float32[Array, ""]]:
     """How good the critic is on rows it was not trained on, as flat scalars for a log.
 
     Args:
@@ -306,9 +295,9 @@ def monitor(learner_config: LearnerConfig, learner: Learner, batch: Transitions)
     Raises:
       ArgumentValueError, ArgumentTypeError: as `update`.
     """
-    batch, usable = _clean(learner_config, batch)
-    values = value(learner_config, learner, batch.embedding)
-    errors = _error(learner_config, learner, batch, values)
+    embedding, reward, usable, errors_of = _read(learner_config, learner, batch)
+    values = value(learner_config, learner, embedding)
+    errors = errors_of(values)
     targets = values + errors
     usable = usable & jnp.isfinite(errors * errors) & jnp.isfinite(targets * targets)
 
@@ -324,12 +313,12 @@ def monitor(learner_config: LearnerConfig, learner: Learner, batch: Transitions)
     quantiles = _quantiles(jnp.abs(errors), usable, np.array(list(QUANTILES.values()), np.float32))
     scale = learner.error_mean / jnp.where(learner.error_weight > 0, learner.error_weight, 1.0)
     return {
-        "rows": usable.sum().astype(jnp.float32),
+        "rows": usable.sum(dtype=jnp.float32),
         "rpe_mean_abs": mean(jnp.abs(errors)),
         "rpe_rms": jnp.sqrt(mean(jnp.square(errors))),
         **{f"rpe_abs_{name}": quantiles[i] for i, name in enumerate(QUANTILES)},
         "explained_variance": jnp.where(varies, 1 - unexplained, 0.0),
-        "reward_sparsity": mean((batch.reward == 0).astype(jnp.float32)),
+        "reward_sparsity": mean((reward == 0).astype(jnp.float32)),
         "scale": jnp.where(learner.error_weight > 0, jnp.maximum(scale, jnp.finfo(jnp.float32).tiny), 1.0),
     }
 
@@ -342,75 +331,57 @@ def _apply(learner_config: LearnerConfig, variables: Variables, embedding: Array
     return jnp.asarray(_network(learner_config).apply(variables, embedding))
 
 
-def _error(learner_config: LearnerConfig, learner: Learner, batch: Transitions, values: Array) -> Array:
-    """The prediction error of given values V(s)."""
-    if learner_config.signal == "outcome":
-        return outcome_error(batch.reward, values)
-    discount, next_embedding = _successor(batch)
-    next_values = jax.lax.stop_gradient(target_value(learner_config, learner, next_embedding))
-    return td_error(batch.reward, values, next_values, discount, gamma=learner_config.gamma)
+def _read(
+    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience
+) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
+    """Embeddings, rewards, which rows can be used, and the errors [B] that values V(s) [B] make.
 
-
-def _clean(learner_config: LearnerConfig, batch: Transitions) -> tuple[Batch, Bool[Array, "B"]]:
-    """The batch in float32 with zeros for every row that cannot be used, and which rows can.
-
-    Zeros, since a masked NaN still makes a NaN gradient: 0 * NaN.
+    Rows that cannot be used are zeros, since a masked NaN still makes a NaN gradient: 0 * NaN.
     """
     embedding = _embedding(learner_config, "batch.embedding", batch.embedding)
-    reward = as_float32("batch.reward", batch.reward)
-    _check_shape("batch.reward", reward, embedding.shape[:-1])
+    if embedding.ndim != 2 or not embedding.shape[0]:
+        raise ArgumentValueError(f"batch.embedding: expected shape [B, D] with B >= 1, got {list(embedding.shape)}.")
+    size = embedding.shape[:1]
+    reward = _floats("batch.reward", batch.reward, size)
     usable = _has_finite_norm(embedding) & jnp.isfinite(reward)
     if batch.valid is not None:
         if batch.valid.dtype != jnp.bool_:
             raise ArgumentTypeError(f"batch.valid: expected bool, got {batch.valid.dtype}.")
-        _check_shape("batch.valid", batch.valid, usable.shape)
-        usable = usable & batch.valid
+        usable = usable & _checked_shape("batch.valid", batch.valid, size)
     if learner_config.signal == "outcome":
-        return Batch(embedding=_rows_or_zero(usable, embedding), reward=_rows_or_zero(usable, reward)), usable
-    discount, next_embedding = _successor(batch)
-    discount = as_float32("batch.discount", discount)
-    _check_shape("batch.discount", discount, usable.shape)
-    next_embedding = _embedding(learner_config, "batch.next_embedding", next_embedding)
-    _check_shape("batch.next_embedding", next_embedding, embedding.shape)
+        embedding, reward = _zero_unless(usable, embedding), _zero_unless(usable, reward)
+        return embedding, reward, usable, lambda values: outcome_error(reward, values)
+
+    if batch.discount is None or batch.next_embedding is None:
+        missing = "discount" if batch.discount is None else "next_embedding"
+        raise ArgumentValueError(f'batch.{missing}: required, for LearnerConfig.signal="td" bootstraps with it.')
+    discount = _floats("batch.discount", batch.discount, size)
+    next_embedding = _floats("batch.next_embedding", batch.next_embedding, embedding.shape)
     usable = usable & jnp.isfinite(discount) & (_has_finite_norm(next_embedding) | (discount == 0))
-    cleaned = Batch(
-        embedding=_rows_or_zero(usable, embedding),
-        reward=_rows_or_zero(usable, reward),
-        discount=_rows_or_zero(usable, discount),
-        next_embedding=_rows_or_zero(usable & (discount != 0), next_embedding),
+    embedding, reward, discount, next_embedding = (
+        _zero_unless(usable, x) for x in (embedding, reward, discount, _zero_unless(discount != 0, next_embedding))
     )
-    return cleaned, usable
-
-
-def _successor(batch: Transitions) -> tuple[Array, Array]:
-    for name in ("discount", "next_embedding"):
-        if getattr(batch, name) is None:
-            raise ArgumentValueError(f'batch.{name}: required, for LearnerConfig.signal="td" bootstraps from it.')
-    return batch.discount, batch.next_embedding  # pyright: ignore[reportReturnType]
+    next_values = target_value(learner_config, learner, next_embedding)
+    gamma = learner_config.gamma
+    return embedding, reward, usable, lambda values: td_error(reward, values, next_values, discount, gamma=gamma)
 
 
 def _quantiles(x: Array, usable: Array, levels: np.ndarray) -> Array:
     """`jnp.quantile` of the usable entries, linear; 0 where there are none."""
-    if x.size == 0:
-        return jnp.zeros(levels.shape, jnp.float32)
     ordered = jnp.sort(jnp.where(usable, x, jnp.inf))
-    last = jnp.maximum(usable.sum() - 1, 0)
+    last = jnp.maximum(usable.sum(dtype=jnp.int32) - 1, 0)
     position = levels * last.astype(jnp.float32)
     below = jnp.floor(position).astype(jnp.int32)
     low, high = ordered[below], ordered[jnp.minimum(below + 1, last)]
     return jnp.where(usable.any(), low + (position - jnp.floor(position)) * (high - low), 0.0)
 
 
-def _select(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
-
-def _rows_or_zero(rows: Array, x: Array) -> Array:
-    return jnp.where(rows.reshape(rows.shape + (1,) * (x.ndim - rows.ndim)), x, 0.0)
+def _zero_unless(rows: Array, x: Array) -> Array:
+    return jnp.where(rows[:, None] if x.ndim == 2 else rows, x, 0.0)
 
 
 def _at_least_one(rows: Array) -> Array:
-    return jnp.maximum(rows.sum(), 1).astype(jnp.float32)
+    return jnp.maximum(rows.sum(dtype=jnp.int32), 1).astype(jnp.float32)
 
 
 def _has_finite_norm(embedding: Array) -> Array:
@@ -425,18 +396,11 @@ def _embedding(learner_config: LearnerConfig, name: str, embedding: ArrayLike) -
     return array
 
 
-def _check_shape(name: str, array: Array, expected: tuple[int, ...]) -> None:
+def _floats(name: str, given: ArrayLike, expected: tuple[int, ...]) -> Array:
+    return _checked_shape(name, as_float32(name, given), expected)
+
+
+def _checked_shape(name: str, array: Array, expected: tuple[int, ...]) -> Array:
     if array.shape != expected:
-        raise ArgumentValueError(f"{name}: expected shape {expected}, as batch.embedding, got {array.shape}.")
-
-
-def _check_count(name: str, given: Any) -> None:
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
-        raise ArgumentTypeError(f"{name}: expected an int, got {given!r}.")
-    if given < 1:
-        raise ArgumentValueError(f"{name}: expected at least 1, got {given}.")
-
-
-def _check_kind(name: str, given: Any, kinds: tuple[Any, ...]) -> None:
-    if given not in kinds:
-        raise ArgumentValueError(f"{name}: expected one of {kinds}, got {given!r}.")
+        raise ArgumentValueError(f"{name}: expected shape {expected}, to go with batch.embedding, got {array.shape}.")
+    return array

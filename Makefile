@@ -1,0 +1,93 @@
+# `make demo` and `make test` set up all that they need: a machine with Python 3.11 or newer and make is enough.
+#
+#   make demo          the main job; writes out/demo/results.json and its pictures
+#   make test          what CI runs: lint, types, tests, tests in 64 bits, the built wheel
+#   make test-latest   the same tests on Python 3.13 with the newest jax that we pin
+#   make nightly       everything, with long sweeps, also on the lowest versions that we allow
+#   make bench         the benchmarks, with their peers (hnswlib is compiled: needs a C++ compiler)
+#   make pins          resolves the pinned versions anew
+#   make clean         removes environments and outputs
+
+PYTHON ?= python3
+# A Python 3.13, on the path or known to pyenv; empty where there is none.
+PYTHON_LATEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2>/dev/null \
+	|| ls -d "$$(pyenv root 2>/dev/null)"/versions/3.13*/bin/python3.13 2>/dev/null | tail -n 1)
+PYTEST := -m pytest -n 2
+
+.PHONY: setup demo bench test lint types unit x64 wheel test-latest test-lowest nightly pins clean
+.NOTPARALLEL:
+
+# ---- environments: the file .has-EXTRA in one says that the extra was installed from the requirements as they are now
+
+define SET_UP # with Python $(1), the environment that holds the target
+@$(1) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=... names it")'
+@echo "Setting up $(@D) for '$*': a minute or two the first time"
+@$(1) -m venv $(@D)
+@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(lastword $^) --editable '.[$*]'
+@touch $@
+endef
+
+.venv/.has-%: pyproject.toml requirements/py311.txt
+	$(call SET_UP,$(PYTHON))
+
+.venv-latest/.has-%: pyproject.toml requirements/latest.txt
+	$(call SET_UP,$(PYTHON_LATEST))
+
+.venv-lowest/.has-%: pyproject.toml requirements/lowest.txt
+	$(call SET_UP,$(PYTHON))
+
+setup: .venv/.has-dev
+
+# ---- the main job
+
+demo: .venv/.has-demo
+	.venv/bin/python -m examples.demo
+
+bench: .venv/.has-bench
+	.venv/bin/python -m benchmarks step
+	.venv/bin/python -m benchmarks write
+	.venv/bin/python -m benchmarks recall
+
+# ---- tests
+
+test: lint types unit x64 wheel
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: setup
+	.venv/bin/pyright
+
+unit: setup
+	.venv/bin/python $(PYTEST)
+
+x64: setup
+	JAX_ENABLE_X64=1 .venv/bin/python $(PYTEST) -m quick
+
+wheel: setup
+	.ci/test-wheel .venv/bin/python $(PYTEST) -m quick
+
+ifeq ($(PYTHON_LATEST),)
+test-latest:
+	@echo "test-latest skipped: no Python 3.13 here (make test-latest PYTHON_LATEST=... names one)"
+else
+test-latest: .venv-latest/.has-test
+	.ci/test-wheel .venv-latest/bin/python $(PYTEST)
+endif
+
+test-lowest: .venv-lowest/.has-test
+	.ci/test-wheel .venv-lowest/bin/python $(PYTEST)
+
+nightly: test test-latest test-lowest
+	.venv/bin/python $(PYTEST) -m "slow or not slow" --hypothesis-profile=nightly
+
+# ---- upkeep
+
+pins:
+	.ci/pin requirements/py311.txt '$(PYTHON)' dev,bench,examples
+	.ci/pin requirements/latest.txt '$(PYTHON_LATEST)' test
+
+clean:
+	rm -rf .venv .venv-latest .venv-lowest build dist out .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""The command line: `python -m benchmarks step --agents 256 1024 --slots 512 --dim 128 --json`."""
+
+import argparse
+import itertools
+import sys
+
+from benchmarks import bars, imports, recall, step, write
+from benchmarks.output import print_json, print_table, progress
+from benchmarks.streams import Work
+
+BENCHMARKS = {"step": step, "write": write, "recall": recall}
+MAX_STORE_BYTES = 2**31  # several contenders hold a store of this size at once
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = result.add_subparsers(dest="command", required=True)
+    for name, module in BENCHMARKS.items():
+        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        for size, default in module.DEFAULTS.items():
+            command.add_argument(f"--{size}", type=int, nargs="+", default=default, metavar="N", help=str(default))
+        command.add_argument("--top-k", type=int, default=8, metavar="N")
+        command.add_argument("--sweep", action="store_true", help="the sizes of the documents instead")
+        command.add_argument("--peers", help="names joined by commas, or none; default all (in a sweep the cheap ones)")
+        _common(command)
+    _common(commands.add_parser("import", help=imports.__doc__.splitlines()[0]))
+    command = commands.add_parser("bars", help=bars.__doc__.splitlines()[0])
+    command.add_argument("--strict", action="store_true", help="exit 1 where a bar isn't reached")
+    _common(command)
+    return result
+
+
+def _common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    command.add_argument("--repeats", type=int, default=7, metavar="N", help="paired rounds; default 7, five at least")
+
+
+def _peers(arguments: argparse.Namespace) -> list[str]:
+    module = BENCHMARKS[arguments.command]
+    if arguments.peers is None:
+        return module.SWEEP_PEERS if arguments.sweep else module.DEFAULT_PEERS
+    names = [name for name in arguments.peers.split(",") if name not in ("", "none")]
+    unknown = sorted(set(names) - set(module.DEFAULT_PEERS))
+    if unknown:
+        sys.exit(f"--peers: {unknown[0]} is no peer of {arguments.command}; it has {', '.join(module.DEFAULT_PEERS)}")
+    return names
+
+
+def _works(arguments: argparse.Namespace) -> list[Work]:
+    if arguments.sweep:
+        return BENCHMARKS[arguments.command].sweep(arguments.top_k)
+    sizes = itertools.product(arguments.agents, arguments.slots, arguments.dim)
+    return [Work(*size, arguments.top_k) for size in sizes]
+
+
+def _records(arguments: argparse.Namespace):
+    if arguments.command == "import":
+        yield from imports.run(arguments.repeats)
+    elif arguments.command == "bars":
+        yield from bars.run(arguments.repeats)
+    else:
+        peers = _peers(arguments)
+        for work in _works(arguments):
+            if work.nbytes > MAX_STORE_BYTES:
+                progress(f"{arguments.command}: {work} left out, its embeddings take {work.nbytes / 1e9:.1f} GB")
+                continue
+            progress(f"{arguments.command}: {work}")
+            yield from BENCHMARKS[arguments.command].run(work, peers, arguments.repeats)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    done = (print_json if arguments.json else print_table)(_records(arguments))
+    missed = [record for record in done if record.get("reached") is False]
+    return int(bool(missed) and getattr(arguments, "strict", False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

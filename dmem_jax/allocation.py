@@ -1,0 +1,81 @@
+"""An empty memory: every array that an agent will ever need, allocated once."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from dmem_jax import inputs
+from dmem_jax.config import Config
+from dmem_jax.types import Memory, Probe, Ring, Router, Stats, Store
+
+
+def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...] = ()) -> Memory:
+    """An empty memory.
+
+    Args:
+      payload: what each slot keeps beside the embedding: None, or any pytree of examples or ShapeDtypeStructs of one
+        memory, without batch axes.
+      batch_shape: leading axes of every array, e.g. (1024,) for a thousand agents.
+
+    Returns:
+      A `Memory` in which no two leaves share a buffer, so that it can be donated.
+    """
+    inputs.check_config(config)
+    spec = inputs.payload_spec(payload)
+
+    def filled(shape: tuple[int, ...], dtype: Any, value: Any = 0) -> Array:
+        return jnp.full((*batch_shape, *shape), value, dtype)
+
+    def scalars(n: tuple[int, ...], *names: str, dtype: Any) -> dict[str, Array]:
+        return {name: filled(n, dtype) for name in names}
+
+    def store(slots: int) -> Store:
+        n = (slots,)
+        wide = (slots, config.embedding_dim)
+        return Store(
+            embedding=filled(wide, config.store_dtype),
+            id=filled(n, jnp.int32, -1),
+            contradicted=filled(n, bool),
+            payload=jax.tree.map(lambda leaf: filled((slots, *leaf.shape), leaf.dtype), spec),
+            next_embedding=filled(wide, config.store_dtype) if config.store_next else None,
+            discount=filled(n, jnp.float32) if config.store_next else None,
+            **scalars(n, "inv_norm", "rpe", "reward", "value", "strength", "written_strength", dtype=jnp.float32),
+            **scalars(n, "task", "time", "touched", "recalls", "successes", "count", dtype=jnp.int32),
+        )
+
+    def ring(length: int) -> Ring:
+        return Ring(values=filled((length,), jnp.float32), cursor=filled((), jnp.int32))
+
+    return Memory(
+        core=store(config.core_capacity),
+        buffer=store(config.buffer_capacity),
+        router=Router(
+            sizes=ring(config.window),
+            magnitudes=ring(0 if config.smoothing == "none" else config.smoothing_window),
+            seen=filled((), jnp.int32),
+            **scalars((), "scale_mean", "scale_weight", dtype=jnp.float32),
+        ),
+        probe=Probe(
+            embedding=filled((config.embedding_dim,), jnp.float32),
+            task=filled((), jnp.int32),
+            slot=filled((2,), jnp.int32, config.pool_capacity),
+            similarity=filled((2,), jnp.float32, -jnp.inf),
+            valid=filled((), bool),
+        ),
+        stats=Stats(**scalars((), *(field.name for field in dataclasses.fields(Stats)), dtype=jnp.int32)),
+        clock=filled((), jnp.int32),
+        next_id=filled((), jnp.int32),
+    )
+
+
+def nbytes(config: Config, payload: PyTree = None) -> int:
+    """Bytes of one agent's memory.
+
+    >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
+    145
+    """
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(config, payload)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -1,0 +1,53 @@
+"""The examples run as they stand and reach what they claim; small, with --quick."""
+
+import importlib
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from dmem_jax import MissingExtraError
+from examples import own_critic
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def test_own_critic_keeps_what_the_critic_did_not_foresee(capsys):
+    figures = own_critic.main(["--quick"])
+    assert figures["kept |rpe|"] > 2 * figures["let go |rpe|"]
+    assert figures["share of find kept"] > 0.95  # the rare one, a smaller reward than the wage
+    assert figures["share of wage kept"] < 0.05
+    assert figures["share recalling"] > 0.9
+    assert "find" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gymnax") is None,
+    reason='needs gymnax: pip install "dmem-jax[examples]" (gymnax 1.0 asks for jax below 0.12)',
+)
+def test_public_env_needs_memory_and_dmem_has_it():
+    # In a process of its own: a public environment is not written for strict promotion and warnings as errors.
+    code = "import json; from examples.public_env import main; print(json.dumps(main(['--quick'])))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    table, rows = ran.stdout, json.loads(ran.stdout.splitlines()[-1])
+    assert "95 % interval" in table
+    for cue_age in (10, 30, 100):
+        of = {row["variant"]: row for row in rows if row["cue_age"] == cue_age}
+        low, least = of["dmem"]["right"] - of["dmem"]["half_width"], 0.5
+        for other in ("no memory", "newest kept"):
+            least = max(least, of[other]["right"] + of[other]["half_width"])
+        assert low > least
+        assert low > 0.85
+        assert abs(of["no memory"]["right"] - 0.5) < 2 * of["no memory"]["half_width"]  # the cue leaks nowhere else
+        assert of["dmem"]["kept_surprise"] > 2 * of["dmem"]["let_go_surprise"]
+        assert of["dmem"]["kept_per_episode"] < 0.4 * cue_age
+
+
+def test_without_its_package_public_env_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "dmem-jax\[examples\]"'):
+        importlib.import_module("examples.public_env")
