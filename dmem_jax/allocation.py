@@ -36,11 +36,11 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
         n = (slots,)
         wide = (slots, config.embedding_dim)
         return Store(
-            embedding=filled(wide, config.store_dtype),
+            embedding=filled(wide, jnp.float32),
             id=filled(n, jnp.int32, -1),
             contradicted=filled(n, bool),
             payload=jax.tree.map(lambda leaf: filled((slots, *leaf.shape), leaf.dtype), spec),
-            next_embedding=filled(wide, config.store_dtype) if config.store_next else None,
+            next_embedding=filled(wide, jnp.float32) if config.store_next else None,
             discount=filled(n, jnp.float32) if config.store_next else None,
             **scalars(n, "inv_norm", "rpe", "reward", "value", "strength", "written_strength", dtype=jnp.float32),
             **scalars(n, "task", "time", "touched", "recalls", "successes", "count", dtype=jnp.int32),

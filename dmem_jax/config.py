@@ -24,7 +24,6 @@ BufferEviction = Literal["strength", "age_frequency"]
 Salience = Literal["strength", "surprise", "value"]
 Fusion = Literal["softmax", "min_max", "rank", "plain"]
 WeightSchedule = Literal["constant", "step", "fill"]
-StoreDtype = Literal["float32", "bfloat16"]
 
 _KINDS = {
     "signal": Signal,
@@ -36,7 +35,6 @@ _KINDS = {
     "salience": Salience,
     "fusion": Fusion,
     "weight_schedule": WeightSchedule,
-    "store_dtype": StoreDtype,
 }
 
 
@@ -97,8 +95,6 @@ class Config:
     store_next: bool = False
     """Keep next_embedding and discount of each memory, for learners that train from it. Doubles the embeddings' bytes,
     so off."""
-    store_dtype: StoreDtype = "float32"
-    """Type of the stored embeddings; scores are float32 always. "bfloat16" halves the bytes (slower on CPU)."""
 
     def __post_init__(self) -> None:
         for name, least in _SIZES.items():

@@ -93,10 +93,10 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
     def mean(a: Array, b: Array) -> Array:
         return a + (b / n - a / n)  # neither sum nor difference of two huge numbers, which could overflow
 
-    embedding = mean(old.embedding.astype(jnp.float32), new.embedding.astype(jnp.float32))
+    embedding = mean(old.embedding, new.embedding)
     norm = mean(_norm(old), _norm(new))
     # The mean of two directions is shorter than either: back to the mean length.
-    embedding = (embedding * (norm * inverse_norm(embedding))).astype(old.embedding.dtype)
+    embedding = embedding * (norm * inverse_norm(embedding))
     more_surprising = jnp.abs(new.rpe) > jnp.abs(old.rpe)
     return dataclasses.replace(
         old,

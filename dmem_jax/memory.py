@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jax.typing import ArrayLike
+from jaxtyping import Array, PyTree
 
 from dmem_jax import duplicates, inputs, lifecycle, retrieval
 from dmem_jax.config import Config, Params
@@ -108,8 +109,8 @@ def reinforce(
     params: Params,
     memory: Memory,
     recall: Recall,
-    rpe: Float[Array, ""],
-    used: Float[Array, " K"],
+    rpe: ArrayLike,
+    used: ArrayLike,
 ) -> Memory:
     """`memory` after the outcome that recalled memories foretold was met. Call it once, when it is met.
 
@@ -128,7 +129,7 @@ def reinforce(
     return lifecycle.strengthen(params, memory, _checked_recall(config, recall), rpe, used)
 
 
-def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
+def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: ArrayLike) -> Memory:
     """`memory` after recalled memories proved right again: a danger avoided, a delight found as foretold.
 
     Gives back `renew_rate` of the strength that has faded since writing. Arguments as in `reinforce`.
@@ -251,11 +252,10 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
 
 def _row(config: Config, memory: Memory, experience: Experience, strength: Array) -> Store:
     """The experience as a memory that could be stored."""
-    embedding = experience.embedding.astype(config.store_dtype)
     zero = jnp.zeros_like(memory.clock)
     return Store(
-        embedding=embedding,
-        inv_norm=inverse_norm(embedding),
+        embedding=experience.embedding,
+        inv_norm=inverse_norm(experience.embedding),
         rpe=experience.rpe,
         reward=experience.reward,
         value=experience.value,
@@ -270,7 +270,7 @@ def _row(config: Config, memory: Memory, experience: Experience, strength: Array
         contradicted=jnp.zeros_like(zero, bool),
         id=memory.next_id,
         payload=experience.payload,
-        next_embedding=experience.next_embedding.astype(config.store_dtype) if config.store_next else None,
+        next_embedding=experience.next_embedding if config.store_next else None,
         discount=experience.discount if config.store_next else None,
     )
 

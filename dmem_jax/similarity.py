@@ -9,7 +9,7 @@ from dmem_jax.types import Memory, Store
 
 def inverse_norm(vector: Float[Array, " D"]) -> Float[Array, ""]:
     """1 / Euclidean norm in float32; 0 where the norm is 0, and with gradient 0 there."""
-    squares = jnp.sum(jnp.square(vector.astype(jnp.float32)), axis=-1)
+    squares = jnp.sum(jnp.square(vector), axis=-1)
     some = squares > 0
     return jnp.where(some, 1.0 / jnp.sqrt(jnp.where(some, squares, 1.0)), 0.0)
 
@@ -21,9 +21,5 @@ def pool_cosines(memory: Memory, vector: Float[Array, " D"]) -> Float[Array, " N
 
 
 def _cosines(store: Store, vector: Array, inverse: Array) -> Array:
-    if store.embedding.dtype == jnp.float32:
-        dots = jnp.einsum("nd,d->n", store.embedding, vector, precision=jax.lax.Precision.HIGHEST)
-    else:
-        # On CPU a matmul of narrow types is eight times slower than widening inside a multiply-and-sum.
-        dots = jnp.sum(store.embedding.astype(jnp.float32) * vector[None, :], axis=-1)
+    dots = jnp.einsum("nd,d->n", store.embedding, vector, precision=jax.lax.Precision.HIGHEST)
     return dots * store.inv_norm * inverse

@@ -10,7 +10,7 @@ import enum
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
+from jaxtyping import Array, Bool, Float32, Int32, PyTree
 
 UNSET = int(np.iinfo(np.int32).min)
 """The int32 that says "not given" for `Experience.time`, `Query.task` and `Query.time`."""
@@ -74,7 +74,7 @@ class Query:
 class Store:
     """One tier: N slots of memories. The same class without the slot axis is one memory (a row)."""
 
-    embedding: Float[Array, "*b D"]  # as given (merges move it); float32 unless Config.store_dtype says otherwise
+    embedding: Float32[Array, "*b D"]  # as given; merges move it
     inv_norm: Float32[Array, "*b"]  # 1 / Euclidean norm of the embedding, 0 for norm 0
     rpe: Float32[Array, "*b"]  # signed, raw reward units
     reward: Float32[Array, "*b"]
@@ -90,7 +90,7 @@ class Store:
     contradicted: Bool[Array, "*b"]  # a memory of opposite sign was met at this place since it was last confirmed
     id: Int32[Array, "*b"]  # identity, never reused; -1 where the slot is free
     payload: PyTree
-    next_embedding: Float[Array, "*b D"] | None  # with Config.store_next
+    next_embedding: Float32[Array, "*b D"] | None  # with Config.store_next
     discount: Float32[Array, "*b"] | None  # with Config.store_next
 
 

@@ -7,7 +7,7 @@ order it calls them: size against the usual surprise, route, duplicates, inserti
 
 A memory is a dict. The pool is a list of slots, core's first, then the buffer's; a free slot holds None. Whatever is
 stored or decided upon is rounded to float32 (`F`) step by step; clocks and counters stop at the ends of int32. Ties go
-to the lower slot. None of this is shared with the library. `store_dtype` is left out: embeddings are kept as given.
+to the lower slot. None of this is shared with the library.
 
 Letters in shapes: D embedding size, N slots of the pool, k recalled memories, T steps of a trajectory.
 """

@@ -28,6 +28,7 @@ D, K = 3, 2
 INT_MAX = 2**31 - 1
 CONFIG = Config(embedding_dim=D, core_capacity=3, buffer_capacity=4, top_k=K, warmup=4, store_next=True)
 PAYLOAD = {"place": np.zeros(2, np.int32), "mark": np.float32(0)}
+PARAMS = functools.cache(lambda: Params.default(CONFIG))
 
 
 @pytest.fixture
@@ -42,11 +43,11 @@ def unchecked():
 # ---- Host: what is wrong with an argument, by its kind ---------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
 class Made:
-    """A bad value that needs jax, made when its test runs."""
+    """A bad value that needs jax: made when its test runs."""
 
-    make: Callable[[], Any]
+    def __init__(self, make: Callable[[], Any]):
+        self.make = make
 
 
 def kinds(**values: Any) -> dict:
@@ -57,120 +58,98 @@ def values(**values: Any) -> dict:
     return {name: (value, ArgumentValueError) for name, value in values.items()}
 
 
-def changed(make: Callable[[], Any], **fields: Any) -> Made:
-    """As a user would alter a complete object."""
-
-    def altered():
-        return dataclasses.replace(
-            make(), **{name: value.make() if isinstance(value, Made) else value for name, value in fields.items()}
-        )
-
-    return Made(altered)
+def but(name: str, **fields: Any) -> Made:
+    """What is good, but for fields that its user changed by hand."""
+    return Made(lambda: dataclasses.replace(good()[name], **fields))
 
 
-KIND = kinds(bool=True, bools=np.array([True]), complex=1j, text="1", bytes=b"1", object=object(), mapping={})
-KIND |= kinds(far=10**39, key=Made(lambda: jax.random.key(0)), jax_complex=Made(lambda: jnp.complex64(1)))
-NOT_FINITE = values(nan=np.nan, inf=np.inf, minus_inf=-np.inf, overflow=1e300)
-NUMBER = KIND | NOT_FINITE | values(batched=np.ones(2), ragged=[[1.0], [1.0, 2.0]])
-NUMBER |= values(jax_nan=Made(lambda: jnp.float32(np.nan)))
-VECTOR = KIND | kinds(none=None, texts=np.array(["a"] * D), nothing=[None] * D)
-VECTOR |= values(
-    long=np.ones(D + 1), short=np.ones(D - 1), scalar=1.0, ragged=[[1.0], [1.0, 2.0]], swapped=np.ones((D, 2))
-)
-VECTOR |= values(nan=np.array([1, np.nan, 1]), inf=np.array([1, np.inf, 1]), overflow=np.array([1, 1e300, 1]))
-VECTOR |= values(infinite_norm=np.full(D, 1e20), jax_nan=Made(lambda: jnp.full(D, np.nan)))
-ONE_VECTOR = VECTOR | values(batched=np.ones((2, D)))
-INTEGER = KIND | kinds(float=1.0, jax_float=Made(lambda: jnp.float32(1)))
-INTEGER |= values(overflow=2**31, underflow=-(2**31) - 1, array=np.array(2**40), batched=np.ones(2, np.int32))
-INTEGER |= values(jax_unsigned=Made(lambda: jnp.uint32(2**31)))
-FLAG = kinds(int=1, float=1.0, text="yes", ints=np.array([1])) | values(batched=np.ones(2, bool))
-COUNT = kinds(bool=True, float=1.0, text="1", none=None, array=np.ones(2, np.int32)) | values(zero=0, negative=-1)
-BATCH_SHAPE = kinds(int=2, text="2", floats=(2.0,), bools=(True,), none=None) | values(negative=(-1,))
-CONFIGURATION = kinds(none=None, mapping={}, params=Made(lambda: Params.default(CONFIG)), type=Config)
-PARAMETERS = kinds(none=None, mapping={}, config=CONFIG, type=Params)
-HELD = kinds(
-    text="a", object=object(), texts=np.array(["a"]), objects=np.array([None]), key=Made(lambda: jax.random.key(0))
-)
-HELD |= kinds(leaf={"place": np.zeros(2, np.int32), "mark": "a"}) | values(overflow=2**31, array=np.array([2**40]))
-
-OTHER = Config(embedding_dim=D, core_capacity=4, buffer_capacity=4, top_k=K)
-
-
-def other_memory(**changes: Any) -> Made:
+def memory_of(**changes: Any) -> Made:
+    """A memory of another config."""
     return Made(lambda: dmem.init(dataclasses.replace(CONFIG, **changes), PAYLOAD))
 
 
-MEMORY = kinds(none=None, config=CONFIG, array=np.ones(D), type=dmem.Memory, store=Made(lambda: good()["memory"].core))
-MEMORY |= values(
-    batched=Made(lambda: dmem.init(CONFIG, PAYLOAD, batch_shape=(2,))),
-    core=other_memory(core_capacity=4),
-    buffer=other_memory(buffer_capacity=0),
-    swapped=other_memory(core_capacity=4, buffer_capacity=3),
-    dim=other_memory(embedding_dim=D + 1),
-    next=other_memory(store_next=False),
-    dtype=other_memory(store_dtype="bfloat16"),
-    window=other_memory(window=5),
-    smoothing=other_memory(smoothing="mean"),
-    clock=changed(lambda: good()["memory"], clock=np.zeros(2, np.int32)),
-)
-EXPERIENCE = kinds(none=None, array=np.ones(D), query=Made(lambda: good()["query"]), type=dmem.Experience)
-EXPERIENCE |= kinds(
-    integer_rpe=changed(lambda: good()["experience"], rpe=np.int32(1)),
-    float_task=changed(lambda: good()["experience"], task=np.float32(1)),
-    number_valid=changed(lambda: good()["experience"], valid=np.float32(1)),
-    payload_kind=changed(lambda: good()["experience"], payload=PAYLOAD | {"place": np.ones(2, np.float32)}),
-)
-EXPERIENCE |= values(
-    batched=Made(
-        lambda: dmem.experience(
-            CONFIG, np.ones((2, D)), rpe=1.0, payload={"place": np.zeros((2, 2)), "mark": np.zeros(2)}
-        )
-    ),
-    dim=Made(lambda: dmem.experience(Config(embedding_dim=D + 1), np.ones(D + 1), rpe=1.0, payload=PAYLOAD)),
-    rpe_shape=changed(lambda: good()["experience"], rpe=np.ones(2, np.float32)),
-    valid_shape=changed(lambda: good()["experience"], valid=np.ones(2, bool)),
-    next_shape=changed(lambda: good()["experience"], next_embedding=np.ones(D + 1, np.float32)),
-    no_payload=changed(lambda: good()["experience"], payload=None),
-    other_payload=changed(lambda: good()["experience"], payload={"place": PAYLOAD["place"]}),
-    payload_shape=changed(lambda: good()["experience"], payload=PAYLOAD | {"place": np.zeros(3, np.int32)}),
-)
-EXPERIENCES = {name: case for name, case in EXPERIENCE.items() if name not in ("batched", "dim")} | values(
-    single=Made(lambda: good()["experience"]),
-    twice=Made(
-        lambda: jax.tree.map(lambda x: jnp.zeros((2, 2, *jnp.shape(x)), jnp.asarray(x).dtype), good()["experience"])
-    ),
-)
-QUERY = ONE_VECTOR | values(
-    complete_batched=Made(lambda: dmem.query(CONFIG, np.ones((2, D)))),
-    complete_dim=Made(lambda: dmem.query(Config(embedding_dim=D + 1), np.ones(D + 1))),
-    task_shape=changed(lambda: good()["query"], task=np.ones(2, np.int32)),
-) | kinds(
-    task_kind=changed(lambda: good()["query"], task=np.float32(1)),
-    type=dmem.Query,
-    experience=Made(lambda: good()["experience"]),
+NONE, RAGGED = kinds(none=None), [[1.0], [1.0, 2.0]]
+KIND = kinds(
+    bool=True, bools=np.array([True]), complex=1j, text="1", bytes=b"1", object=object(), mapping={}, far=10**39,
+    key=Made(lambda: jax.random.key(0)), jax_complex=Made(lambda: jnp.complex64(1)),
 )  # fmt: skip
-RECALL = kinds(none=None, array=np.ones(K), memory=Made(lambda: good()["memory"]), type=dmem.Recall) | values(
-    rows=Made(
-        lambda: dmem.recall(dataclasses.replace(CONFIG, top_k=K + 1), good()["params"], good()["memory"], np.ones(D))
-    ),
-    id_rows=changed(lambda: good()["recall"], id=np.ones(K + 1, np.int32)),
-    batched=Made(lambda: jax.tree.map(lambda x: jnp.stack([x, x]), good()["recall"])),
+NOT_FINITE = values(
+    nan=np.nan, inf=np.inf, minus_inf=-np.inf, overflow=1e300, jax_nan=Made(lambda: jnp.float32(np.nan))
 )
-USED = KIND | NOT_FINITE | values(long=np.ones(K + 1), batched=np.ones((2, K)), one_nan=np.array([1, np.nan]))
-REAL = KIND | kinds(none=None)  # shapes and ranges: test_signals_errors.py
-UNIT = KIND | kinds(none=None) | values(above=1.5, below=-0.1, nan=np.nan, array=np.ones(1))
-STEPS = {"rewards": REAL | values(scalar=1.0), "values": REAL | values(short=np.ones(3)), "discounts": REAL}
+NUMBER = KIND | NOT_FINITE | values(batched=np.ones(2), ragged=RAGGED)
+VECTOR = KIND | kinds(texts=np.array(["a"] * D), nothing=[None] * D) | values(
+    long=np.ones(D + 1), short=np.ones(D - 1), scalar=1.0, ragged=RAGGED, swapped=np.ones((D, 2)),
+    nan=[1, np.nan, 1], inf=[1, np.inf, 1], overflow=[1, 1e300, 1], infinite_norm=[1e20] * D,
+    jax_nan=Made(lambda: jnp.full(D, np.nan)),
+)  # fmt: skip
+ONE_VECTOR = VECTOR | values(batched=np.ones((2, D)))
+INTEGER = KIND | kinds(float=1.0, jax_float=Made(lambda: jnp.float32(1))) | values(
+    overflow=2**31, underflow=-(2**31) - 1, array=np.array(2**40), batched=np.ones(2, np.int32),
+    jax_unsigned=Made(lambda: jnp.uint32(2**31)),
+)  # fmt: skip
+FLAG = kinds(int=1, float=1.0, text="yes", ints=np.array([1])) | values(batched=np.ones(2, bool))
+COUNT = NONE | kinds(bool=True, float=1.0, text="1", array=np.ones(2, np.int32)) | values(zero=0, negative=-1)
+BATCH_SHAPE = NONE | kinds(int=2, text="2", floats=(2.0,), bools=(True,)) | values(negative=(-1,))
+CONFIGURATION = NONE | kinds(mapping={}, params=Made(lambda: PARAMS()), type=Config)
+PARAMETERS = NONE | kinds(mapping={}, config=CONFIG, type=Params) | values(batched=but("params", half_life=np.ones(2)))
+HELD = values(overflow=2**31) | kinds(
+    text="a", object=object(), texts=np.array(["a"]), objects=np.array([None]), leaf={"place": "a"},
+    key=Made(lambda: jax.random.key(0)),
+)  # fmt: skip
+MEMORY = NONE | kinds(
+    config=CONFIG, array=np.ones(D), type=dmem.Memory, store=Made(lambda: good()["memory"].core)
+) | values(
+    batched=Made(lambda: dmem.init(CONFIG, PAYLOAD, batch_shape=(2,))),
+    clock=but("memory", clock=np.zeros(2, np.int32)),
+    core=memory_of(core_capacity=4), buffer=memory_of(buffer_capacity=0), dim=memory_of(embedding_dim=D + 1),
+    swapped=memory_of(core_capacity=4, buffer_capacity=3), next=memory_of(store_next=False),
+    window=memory_of(window=5), smoothing=memory_of(smoothing="mean"),
+)  # fmt: skip
+ALTERED_EXPERIENCE = kinds(
+    integer_rpe=but("experience", rpe=np.int32(1)), float_task=but("experience", task=np.float32(1)),
+    number_valid=but("experience", valid=np.float32(1)),
+    payload_kind=but("experience", payload=PAYLOAD | {"place": np.ones(2, np.float32)}),
+) | values(
+    rpe_shape=but("experience", rpe=np.ones(2, np.float32)), valid_shape=but("experience", valid=np.ones(2, bool)),
+    next_shape=but("experience", next_embedding=np.ones(D + 1, np.float32)), no_payload=but("experience", payload=None),
+    other_payload=but("experience", payload={"mark": np.float32(0)}),
+    payload_shape=but("experience", payload=PAYLOAD | {"place": np.zeros(3, np.int32)}),
+)  # fmt: skip
+NO_EXPERIENCE = NONE | kinds(array=np.ones(D), query=Made(lambda: good()["query"]), type=dmem.Experience)
+EXPERIENCE = NO_EXPERIENCE | ALTERED_EXPERIENCE | values(
+    batched=Made(lambda: good()["experiences"]), dim=but("experience", embedding=np.ones(D + 1, np.float32))
+)  # fmt: skip
+EXPERIENCES = NO_EXPERIENCE | ALTERED_EXPERIENCE | values(
+    single=Made(lambda: good()["experience"]),
+    twice=Made(lambda: jax.tree.map(lambda x: x[None], good()["experiences"])),
+    dim=but("experiences", embedding=np.ones((1, D + 1), np.float32)),
+    rpe_rows=but("experiences", rpe=np.ones(2, np.float32)),
+)  # fmt: skip
+QUERY = ONE_VECTOR | NONE | kinds(
+    type=dmem.Query, experience=Made(lambda: good()["experience"]), task_kind=but("query", task=np.float32(1)),
+) | values(
+    task_shape=but("query", task=np.ones(2, np.int32)), dim=but("query", embedding=np.ones(D + 1, np.float32)),
+    queries=Made(lambda: dmem.query(CONFIG, np.ones((2, D)))),
+)  # fmt: skip
+RECALL = NONE | kinds(array=np.ones(K), memory=Made(lambda: good()["memory"]), type=dmem.Recall) | values(
+    rows=Made(lambda: a_recall(K + 1)), batched=Made(lambda: jax.tree.map(lambda x: x[None], a_recall(K))),
+    id_rows=but("recall", id=np.ones(K + 1, np.int32)),
+)  # fmt: skip
+USED = NONE | KIND | NOT_FINITE | values(long=np.ones(K + 1), batched=np.ones((2, K)), one_nan=np.array([1, np.nan]))
+REAL = NONE | KIND  # shapes and ranges: test_signals_errors.py
+UNIT = REAL | values(above=1.5, below=-0.1, nan=np.nan, array=np.ones(1))
+STEPS_OF = {"rewards": REAL | values(scalar=1.0), "values": REAL | values(short=np.ones(3)), "discounts": REAL}
 
 ACTS = {"config": CONFIGURATION, "params": PARAMETERS, "memory": MEMORY}
 WRONG = {
     "experience": {
-        "config": CONFIGURATION, "embedding": VECTOR, "rpe": NUMBER, "reward": NUMBER, "value": NUMBER,
-        "discount": NUMBER, "next_embedding": {k: v for k, v in ONE_VECTOR.items() if k != "none"}, "task": INTEGER,
-        "time": INTEGER, "utility": NUMBER, "payload": HELD, "valid": FLAG,
+        "config": CONFIGURATION, "embedding": VECTOR | NONE, "rpe": NUMBER, "reward": NUMBER, "value": NUMBER,
+        "discount": NUMBER, "next_embedding": ONE_VECTOR, "task": INTEGER, "time": INTEGER, "utility": NUMBER,
+        "payload": HELD | values(array=np.array([2**40])), "valid": FLAG,
     },
     "no_experience": {"config": CONFIGURATION, "payload": HELD, "batch_shape": BATCH_SHAPE},
     "query": {
-        "config": CONFIGURATION, "embedding": VECTOR, "value": NUMBER, "task": INTEGER,
+        "config": CONFIGURATION, "embedding": VECTOR | NONE, "value": NUMBER, "task": INTEGER,
         "sign": INTEGER | values(two=2, minus_two=-2), "min_age": INTEGER, "max_age": INTEGER, "time": INTEGER,
     },
     "init": {"config": CONFIGURATION, "payload": HELD, "batch_shape": BATCH_SHAPE},
@@ -181,42 +160,38 @@ WRONG = {
     "step": {**ACTS, "experience": EXPERIENCE, "query": QUERY},
     "recall": {**ACTS, "query": QUERY},
     "attend": {**ACTS, "query": QUERY, "over": kinds(text="place", number=1)},
-    "reinforce": {**ACTS, "recall": RECALL, "rpe": NUMBER | kinds(none=None), "used": USED | kinds(none=None)},
-    "renew": {**ACTS, "recall": RECALL, "used": USED | kinds(none=None)},
-    "rebase": {
-        "memory": kinds(none=None, config=CONFIG, array=np.ones(D)),
-        "by": INTEGER | kinds(none=None),
-    },
+    "reinforce": {**ACTS, "recall": RECALL, "rpe": NUMBER | NONE, "used": USED},
+    "renew": {**ACTS, "recall": RECALL, "used": USED},
+    "rebase": {"memory": NONE | kinds(config=CONFIG, array=np.ones(D)), "by": INTEGER | NONE},
     "td_error": {"reward": REAL, "value": REAL, "next_value": REAL, "discount": REAL, "gamma": UNIT},
     "outcome_error": {"reward": REAL, "value": REAL},
     "potential_shaping": {"potential": REAL, "next_potential": REAL, "discount": REAL, "gamma": UNIT},
-    "n_step_error": {**STEPS, "n": COUNT, "gamma": UNIT},
-    "lambda_error": {**STEPS, "lambda_": UNIT, "gamma": UNIT},
+    "n_step_error": {**STEPS_OF, "n": COUNT, "gamma": UNIT},
+    "lambda_error": {**STEPS_OF, "lambda_": UNIT, "gamma": UNIT},
 }  # fmt: skip
 PUBLIC = {name: f for name in dmem.__all__ if inspect.isfunction(f := getattr(dmem, name))}
+
+
+def a_recall(rows):
+    """A recall that found nothing."""
+    config, params = dataclasses.replace(CONFIG, top_k=rows), PARAMS()
+    like = jax.eval_shape(lambda: dmem.recall(config, params, dmem.init(CONFIG, PAYLOAD), jnp.ones(D)))
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
 
 
 @functools.cache
 def good() -> dict[str, Any]:
     """A good value for every argument of every function."""
-    memory = dmem.init(CONFIG, PAYLOAD)
-    vector, numbers = np.ones(D), np.zeros(3)
-    experience = dmem.experience(CONFIG, vector, rpe=1.0, payload=PAYLOAD)
-    nothing = np.zeros(K, np.int32)
-    return {
-        "config": CONFIG, "params": Params.default(CONFIG), "memory": memory, "payload": PAYLOAD, "embedding": vector,
-        "rpe": 1.0, "reward": 1.0, "value": 1.0, "discount": 1.0, "next_embedding": vector, "task": 1, "time": 1,
-        "utility": 1.0, "valid": True, "batch_shape": (), "sign": 1, "min_age": 1, "max_age": 2, "agents": 2, "by": 1,
-        "experience": experience, "experiences": jax.tree.map(lambda x: x[None], experience),
-        "query": dmem.query(CONFIG, vector), "over": lambda payload: payload["mark"], "used": np.ones(K),
-        "recall": dmem.Recall(
-            slot=jnp.asarray(nothing), tier=jnp.asarray(nothing), id=jnp.asarray(nothing - 1),
-            score=jnp.full(K, -jnp.inf), semantic=jnp.zeros(K, jnp.float32), salience=jnp.zeros(K, jnp.float32),
-            rpe=jnp.zeros(K, jnp.float32), contradicted=jnp.zeros(K, bool), valid=jnp.zeros(K, bool),
-            payload=jax.tree.map(lambda x: jnp.zeros((K, *x.shape), x.dtype), PAYLOAD),
-        ),
-        "next_value": 1.0, "potential": 1.0, "next_potential": 1.0, "gamma": 0.5, "lambda_": 0.5, "n": 2,
-        "rewards": numbers, "values": np.zeros(4), "discounts": numbers,
+    ones, zeros = np.ones(D), np.zeros(D)
+    experience = dmem.experience(CONFIG, ones, rpe=1.0, payload=PAYLOAD)
+    numbers = "rpe reward value discount utility next_value potential next_potential gamma lambda_"
+    integers = "task time sign min_age max_age agents by n"
+    return dict.fromkeys(numbers.split(), 0.5) | dict.fromkeys(integers.split(), 1) | {
+        "config": CONFIG, "params": PARAMS(), "memory": dmem.init(CONFIG, PAYLOAD), "payload": PAYLOAD,
+        "embedding": ones, "next_embedding": ones, "valid": True, "batch_shape": (), "experience": experience,
+        "experiences": jax.tree.map(lambda x: x[None], experience), "query": dmem.query(CONFIG, ones),
+        "over": lambda payload: payload["mark"], "recall": a_recall(K), "used": np.ones(K),
+        "rewards": zeros, "values": np.zeros(D + 1), "discounts": zeros,
     }  # fmt: skip
 
 
@@ -225,19 +200,19 @@ def good_call(function: str) -> dict[str, Any]:
 
 
 def test_every_argument_of_every_function_is_tried():
-    assert {name: set(inspect.signature(f).parameters) for name, f in PUBLIC.items()} == {
-        name: set(arguments) for name, arguments in WRONG.items()
-    }
+    arguments = {name: set(inspect.signature(f).parameters) for name, f in PUBLIC.items()}
+    assert arguments == {name: set(bad) for name, bad in WRONG.items()}
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("function", PUBLIC)
 def test_what_is_good_is_taken(function, unchecked):
     # So that in the test below only the one bad argument is to blame. Abstract: nothing is compiled.
+    given = good_call(function)
     if function in ("make", "nbytes"):
-        PUBLIC[function](**good_call(function))
+        PUBLIC[function](**given)
     else:
-        jax.eval_shape(lambda: PUBLIC[function](**good_call(function)))
+        jax.eval_shape(lambda: PUBLIC[function](**given))
 
 
 CASES = [(f, argument, label) for f, arguments in WRONG.items() for argument, bad in arguments.items() for label in bad]
@@ -266,11 +241,11 @@ def test_rebase_takes_one_number_for_each_of_many_agents(unchecked):
 def test_what_an_rpe_is_computed_from_is_required(missing, unchecked):
     given = {"reward": 1.0, "value": 1.0}
     del given[missing]
-    with pytest.raises(ArgumentValueError, match=f"^{missing}: required"):
+    with pytest.raises(ArgumentValueError, match=rf"^{missing}: required"):
         dmem.experience(Config(embedding_dim=D, signal="outcome"), np.ones(D), **given)
-    with pytest.raises(ArgumentValueError, match="^rpe: required"):
+    with pytest.raises(ArgumentValueError, match=r"^rpe: required"):
         dmem.experience(CONFIG, np.ones(D), **given)
-    with pytest.raises(ArgumentValueError, match="^rpe: .* got inf"):
+    with pytest.raises(ArgumentValueError, match=r"^rpe: .* got inf"):
         dmem.experience(Config(embedding_dim=D, signal="outcome"), np.ones(D), reward=3e38, value=-3e38)
 
 
@@ -279,32 +254,62 @@ def test_padding_may_hold_anything(unchecked):
     # On the host too: what is not valid is not read.
     padded = dmem.experience(CONFIG, np.full((2, D), [[1.0], [np.nan]]), rpe=[1.0, np.inf], valid=[True, False])
     assert padded.valid.tolist() == [True, False]
-    with pytest.raises(ArgumentValueError, match="^embedding: .* got .*nan.* at index "):
+    with pytest.raises(ArgumentValueError, match=r"^embedding: .* got .*nan.* at index "):
         dmem.experience(CONFIG, np.full((2, D), [[1.0], [np.nan]]), rpe=1.0)
 
 
 @pytest.mark.quick
 def test_a_query_without_the_value_that_salience_compares(unchecked):
     config = dataclasses.replace(CONFIG, salience="value")
-    with pytest.raises(ArgumentValueError, match="^value: required"):
+    with pytest.raises(ArgumentValueError, match=r"^value: required"):
         dmem.query(config, np.ones(D))
-    with pytest.raises(ArgumentValueError, match="^(query|value): .*required"):
-        dmem.recall(config, PARAMS(), good()["memory"], np.ones(D))
+    with pytest.raises(ArgumentValueError, match=r"^(query|value): .*required"):
+        dmem.recall(config, PARAMS(), good()["memory"], jnp.ones(D))
 
 
 @pytest.mark.quick
 def test_a_payload_is_needed_to_read_one_out(unchecked):
-    with pytest.raises(ArgumentValueError, match="^over: .* without a payload"):
-        dmem.attend(CONFIG, good()["params"], dmem.init(CONFIG), np.ones(D), over=lambda payload: payload)
+    with pytest.raises(ArgumentValueError, match=r"^over: .* without a payload"):
+        dmem.attend(CONFIG, PARAMS(), dmem.init(CONFIG), jnp.ones(D), over=lambda payload: payload)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["memories", "experiences", "queries", "recalls", "rpe", "used"])
+def test_a_bundle_names_what_is_of_another_number_of_agents(name, unchecked):
+    def of(agents: int) -> dict[str, Any]:
+        many = lambda tree: jax.tree.map(lambda x: jnp.stack([x] * agents), tree)  # noqa: E731
+        given = {"memories": "memory", "experiences": "experience", "queries": "query", "recalls": "recall"}
+        trees = {plural: many(good()[single]) for plural, single in given.items()}
+        return trees | {"rpe": np.ones(agents), "used": np.ones((agents, K))}
+
+    bundle: Any = dmem.make(CONFIG, PAYLOAD, agents=2)
+    takes = {"experiences": bundle.write, "memories": bundle.write, "queries": bundle.recall}
+    method = takes.get(name, bundle.reinforce)
+    arguments = {
+        bundle.write: ["experiences"],
+        bundle.recall: ["queries"],
+        bundle.reinforce: ["recalls", "rpe", "used"],
+    }
+    given = of(2) | {name: of(3)[name]}
+    with pytest.raises(ArgumentValueError, match=rf"^{name}: .*\b2\b.*\bgot\b.*\b3\b"):
+        method.trace(PARAMS(), *(given[argument] for argument in ["memories", *arguments[method]]))
 
 
 # ---- Host: every field of Config and Params --------------------------------------------------------------------------
 
 NO_INTEGER = [True, 1.0, "1", None, np.ones(2)]
-SIZES = {"embedding_dim": 1, "core_capacity": 1, "buffer_capacity": 0, "smoothing_window": 1, "window": 1, "warmup": 0}
-CHOICES = (
-    "signal smoothing scale thresholds duplicates buffer_eviction salience fusion weight_schedule store_dtype".split()
-)
+SIZES: dict[str, Any] = {
+    "embedding_dim": 1,
+    "core_capacity": 1,
+    "buffer_capacity": 0,
+    "smoothing_window": 1,
+    "window": 1,
+    "warmup": 0,
+}
+CHOICES = [
+    "signal", "smoothing", "scale", "thresholds", "duplicates", "buffer_eviction", "salience", "fusion",
+    "weight_schedule",
+]  # fmt: skip
 BAD_FIELDS = [(name, bad, ArgumentTypeError) for name in SIZES for bad in NO_INTEGER]
 BAD_FIELDS += [(name, least - 1, ArgumentValueError) for name, least in SIZES.items()]
 BAD_FIELDS += [(name, bad, ArgumentValueError) for name in CHOICES for bad in ("other", "", None, 0, [], np.ones(2))]
@@ -312,33 +317,38 @@ BAD_FIELDS += [("store_next", bad, ArgumentTypeError) for bad in (0, 1.0, "no", 
 BAD_FIELDS += [("top_k", bad, ArgumentTypeError) for bad in (True, 2.0, "2", None, [1, 1], (1.0, 1), (True, 1))]
 BAD_FIELDS += [("top_k", bad, ArgumentValueError) for bad in (0, -1, (0, 0), (2, -1), (1,), (1, 1, 1), ())]
 BAD_FIELDS += [("core_capacity", 2**31 - 192, ArgumentValueError)]  # with the buffer's 192: no slot of an int32
-BAD_FIELDS += [("smoothing", "rank", ArgumentValueError)]  # while scale is "running"
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("name", "bad", "error"), BAD_FIELDS)
 def test_a_bad_config_field_is_named(name, bad, error, unchecked):
+    fields: dict[str, Any] = {"embedding_dim": D, name: bad}
     with pytest.raises(error) as raised:
-        Config(**({"embedding_dim": D} | {name: bad}))
+        Config(**fields)
     assert re.match(rf"Config\.{name}\b.*\bgot\b", str(raised.value)), raised.value
 
 
 def test_every_config_field_is_tried_and_takes_its_least(unchecked):
     assert {name for name, _, _ in BAD_FIELDS} == {field.name for field in dataclasses.fields(Config)}
+    with pytest.raises(ArgumentValueError, match=r'^Config.smoothing="rank" .* Config.scale="none"'):
+        Config(embedding_dim=D, smoothing="rank", scale="running")
     assert Config(**SIZES, top_k=(0, 1)).recalled == 1
-    assert Config(**{name: np.int64(least) for name, least in SIZES.items()}) == Config(**SIZES)
+    numpy_sizes: dict[str, Any] = {name: np.int64(least) for name, least in SIZES.items()}
+    assert Config(**numpy_sizes) == Config(**SIZES)
 
 
 NO_NUMBER = [True, 1j, "1", None, object(), [None], [[1.0], [1.0, 2.0]]]
 OPEN_END = np.finfo(np.float32).tiny  # the least float32 above 0
 RANGES = {
-    name: (0.0, np.inf) for name in "gate_scale threshold_low threshold_high duplicate_margin reinforce_rate".split()
-}
-RANGES |= {name: (0.0, 1.0) for name in "quantile_low quantile_high weaken_rate renew_rate semantic_weight".split()}
-RANGES |= {name: (OPEN_END, np.inf) for name in "half_life disaster_half_life buffer_half_life schedule_steps".split()}
-RANGES |= {name: (OPEN_END, np.inf) for name in "semantic_temperature salience_temperature value_temperature".split()}
-RANGES |= {"gate_bias": (-np.inf, np.inf), "duplicate_similarity": (-1.0, np.inf), "strength_cap": (1.0, np.inf)}
-RANGES |= {"scale_rate": (OPEN_END, 1.0), "semantic_weight_start": (0.0, 1.0)}
+    **dict.fromkeys(["gate_scale", "threshold_low", "threshold_high"], (0.0, np.inf)),
+    **dict.fromkeys(["duplicate_margin", "reinforce_rate"], (0.0, np.inf)),
+    **dict.fromkeys(["quantile_low", "quantile_high", "weaken_rate", "renew_rate"], (0.0, 1.0)),
+    **dict.fromkeys(["semantic_weight", "semantic_weight_start"], (0.0, 1.0)),
+    **dict.fromkeys(["half_life", "disaster_half_life", "buffer_half_life", "schedule_steps"], (OPEN_END, np.inf)),
+    **dict.fromkeys(["semantic_temperature", "salience_temperature", "value_temperature"], (OPEN_END, np.inf)),
+    **{"gate_bias": (-np.inf, np.inf), "duplicate_similarity": (-1.0, np.inf)},
+    **{"strength_cap": (1.0, np.inf), "scale_rate": (OPEN_END, 1.0)},
+}  # fmt: skip
 
 
 @pytest.mark.quick
@@ -372,7 +382,6 @@ def test_every_param_is_tried_and_takes_its_ends(unchecked):
 
 LIVES, UNITS, STEPS = 4, 6, 120
 AGENTS = LIVES * UNITS  # each life is lived in each unit of reward
-PARAMS = functools.cache(lambda: Params.default(CONFIG))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -407,18 +416,18 @@ def a_stream(units=(1.0,) * UNITS) -> dict[str, np.ndarray]:
         "value": random.normal(size=shape),
         "feedback": random.normal(size=shape) * (random.random(shape) < 0.3),
     }
-    unit = np.repeat(np.float32(units), LIVES)[:, None]
+    unit = np.repeat(np.array(units, np.float32), LIVES)[:, None]
     tiled = {
         name: np.tile(x, (UNITS,) + (1,) * (x.ndim - 1)).astype(np.float32) for name, x in (unscaled | scaled).items()
     }
     return tiled | {name: tiled[name] * unit for name in scaled}
 
 
-def fresh(config=CONFIG):
+def fresh(config=CONFIG) -> Any:
     return dmem.init(config, PAYLOAD, batch_shape=(AGENTS,))
 
 
-def agent(tree, i=0):
+def agent(tree, i=0) -> Any:
     return jax.tree.map(lambda x: np.asarray(x)[i], tree)
 
 
@@ -578,8 +587,8 @@ def test_bad_feedback_is_counted_and_changes_nothing_else():
     assert recall.valid.all()
     nan, inf = np.nan, np.inf
     cases = [  # rpe, used, and what then counts as rejected
-        (1.0, [1, 1], 0), (nan, [1, 1], 2), (inf, [1, 1], 2), (-inf, [0, 1], 2), (1.0, [nan, nan], 2), (1.0, [inf, -inf], 2),
-        (1.0, [nan, 0], 1), (1.0, [nan, 1], 1), (1.0, [0, 1], 0), (1.0, [0, 0], 0), (1.0, [-1, -0.0], 0), (-1.0, [-1, 0], 0),
+        (1, [1, 1], 0), (nan, [1, 1], 2), (inf, [1, 1], 2), (-inf, [0, 1], 2), (1, [nan, nan], 2), (1, [inf, -inf], 2),
+        (1, [nan, 0], 1), (1, [nan, 1], 1), (1, [0, 1], 0), (1, [0, 0], 0), (1, [-1, -0.0], 0), (-1, [-1, 0], 0),
     ]  # fmt: skip
     rpe, used, rejected = (np.array(x, np.float32) for x in zip(*cases, strict=True))
     reinforced = jax.jit(jax.vmap(dmem.reinforce, (None, None, None, None, 0, 0)))(
@@ -653,7 +662,7 @@ def test_extreme_numbers_leave_only_numbers(config):
     for name in ("rpe", "value", "feedback"):
         stream[name] = np.where(random.random(shape) < 0.5, random.choice(EXTREMES, shape), stream[name])
     # Lengths up to the greatest whose square is a float32, and down to where the square is 0.
-    lengths = np.float32([0, -0.0, DENORMAL, 1e-30, 1e-20, 1e-19, 1, 1e10, 1e18, 1e19])
+    lengths = np.array([0, -0.0, DENORMAL, 1e-30, 1e-20, 1e-19, 1, 1e10, 1e18, 1e19], np.float32)
     length = random.choice(lengths, (*shape, 1))
     unit_vectors = stream["embedding"] / np.linalg.norm(stream["embedding"], axis=-1, keepdims=True)
     stream["embedding"] = unit_vectors * length
@@ -803,9 +812,9 @@ for x in [1.0, -3.0, 1e-300, 1e300, np.nan, 7.0, 9.0]:
 memory = jax.jit(dmem.reinforce)(config, params, memory, info.recall, 1e300, np.ones(2))
 same = jax.tree.map(jax.typeof, memory) == before
 errors = []
-for bad in [dict(rpe=1e300), dict(rpe=1.0, task=2**31), dict(rpe=1.0, task=jnp.int64(2**31)), dict(rpe=1.0, time=2**40)]:
+for bad in [dict(rpe=1e300), dict(task=2**31), dict(task=jnp.int64(2**31)), dict(time=2**40)]:
     try:
-        dmem.experience(config, np.ones(3), **bad)
+        dmem.experience(config, np.ones(3), **{"rpe": 1.0, **bad})
     except dmem.ArgumentValueError as error:
         errors.append(str(error).split(":")[0])
 print(json.dumps([same, routes, errors, int(memory.stats.invalid), int(memory.stats.rejected)]))

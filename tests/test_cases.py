@@ -5,6 +5,7 @@ Each test is named after the report that it comes from.
 
 import dataclasses
 import re
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,14 +20,16 @@ from tests.hlo import computations, whole_writes
 # above 1 to the buffer.
 D, K = 4, 4
 CONFIG = Config(
-    embedding_dim=D, core_capacity=3, buffer_capacity=4, top_k=K, warmup=0, scale="none", duplicates="search", fusion="plain"
+    embedding_dim=D, core_capacity=3, buffer_capacity=4, top_k=K, warmup=0, scale="none", duplicates="search",
+    fusion="plain",
 )  # fmt: skip
 PROBED = dataclasses.replace(CONFIG, duplicates="probe")
 PARAMS = Params.default(CONFIG, semantic_weight=1.0)
 A, B, C, E = np.eye(D, dtype=np.float32)
 
-write, recall, reinforce, renew = (jax.jit(f) for f in (dmem.write, dmem.recall, dmem.reinforce, dmem.renew))
-step, attend = jax.jit(dmem.step), jax.jit(dmem.attend)
+write, step, recall, attend, reinforce, renew = (
+    jax.jit(f) for f in (dmem.write, dmem.step, dmem.recall, dmem.attend, dmem.reinforce, dmem.renew)
+)
 BEST = np.array([1, 0, 0, 0], np.float32)  # `used`: all credit to the best recalled
 
 
@@ -34,11 +37,11 @@ def experience(embedding, rpe, **given):
     return dmem.experience(CONFIG, embedding, rpe=rpe, payload={"mark": np.float32(rpe)}, **given)
 
 
-def empty():
+def empty() -> Any:
     return dmem.init(CONFIG, {"mark": np.float32(0)})
 
 
-def holding(*embeddings, rpe=5.0):
+def holding(*embeddings, rpe=5.0) -> Any:
     """A memory that met `embeddings` in this order; each is new, so their ids count up from 0."""
     memory = empty()
     for i, embedding in enumerate(embeddings):
@@ -91,18 +94,17 @@ def test_mem0_4453_and_6883_the_best_match_comes_first():
 
 def test_mem0_1674_and_6515_the_same_again_is_one_memory():
     """Adding the same thing twice deleted it, or left two."""
-    memory = empty()
-    for _ in range(8):
+    memory = holding(A)
+    for _ in range(7):
         memory, info = write(CONFIG, PARAMS, memory, experience(A, 5.0))
-    assert (info.route, info.merged_id) == (Route.REFRESHED, 0)
+        assert (info.route, info.merged_id) == (Route.REFRESHED, 0)
     assert found(ask(memory, A)) == [0]
     assert memory.core.count[0] == 8
-    probed, routes = empty(), []
-    for _ in range(8):  # the first step's query is what the second step writes
+    probed = empty()
+    for i in range(8):  # each step asks for what the next one writes
         probed, info = step(PROBED, PARAMS, probed, experience(A, 5.0), A)
-        routes.append(int(info.write.route))
-    assert routes == [Route.CORE] + [Route.REFRESHED] * 7
-    assert found(info.recall) == [0]
+        assert info.write.route == (Route.REFRESHED if i else Route.CORE)
+        assert found(info.recall) == [0]
     assert probed.core.count[0] == 8
 
 
@@ -125,16 +127,26 @@ def test_mem0_3065_and_1700_another_embedding_size_is_refused():
 
 def test_mem0_3787_and_memos_881_what_is_gone_is_found_by_no_path():
     """A deleted, merged or purged memory came back by another way of reading."""
-    memory = holding(A, B, C, rpe=5.0)
-    recalled = ask(memory, A)
-    assert found(recalled)[0] == 0
-    memory, _ = write(CONFIG, PARAMS, memory, experience(A, -9.0))  # a disaster takes the delight's strength
-    small = dataclasses.replace(CONFIG, buffer_capacity=0)
-    memory = dataclasses.replace(memory, buffer=dmem.init(small, {"mark": np.float32(0)}).buffer)
-    memory = jax.tree.map(lambda x: x, memory)
-    write_small, recall_small = jax.jit(dmem.write), jax.jit(dmem.recall)
-    memory, info = write_small(small, PARAMS, memory, experience(E, 5.0))
-    assert info.evicted_id == 0
+    places = np.random.default_rng(0).normal(size=(8, D)).astype(np.float32)  # one more than there are slots
+    memory = empty()
+    for place, rpe in zip(places[:7], [3, 5, 5, 5, 5, 5, 5], strict=True):
+        memory, _ = write(CONFIG, PARAMS, memory, experience(place, rpe))
+    while_there = ask(memory, places[0])
+    assert found(while_there)[0] == 0
+    memory, info = write(CONFIG, PARAMS, memory, experience(places[7], 9.0))
+    assert (info.evicted_id, info.id) == (0, 7)
+    assert sorted(rows(memory)) == [1, 2, 3, 4, 5, 6, 7]
+    for filters in ({}, {"sign": 1}, {"task": 0}, {"min_age": 7}):
+        assert 0 not in found(ask(memory, places[0], **filters))
+    quota = dataclasses.replace(CONFIG, top_k=(8, 0))
+    assert sorted(found(recall(quota, PARAMS, memory, places[0]))) == [1, 2, 3, 4, 5, 6, 7]
+    assert (attend(CONFIG, PARAMS, memory, dmem.query(CONFIG, places[0])).weights > 0).sum() == 7
+    for after in (
+        reinforce(CONFIG, PARAMS, memory, while_there, np.float32(1), BEST),
+        renew(CONFIG, PARAMS, memory, while_there, BEST),
+    ):
+        assert same(without_stats(memory), without_stats(after))
+        assert after.stats.stale == 1
 
 
 def test_a_mem_32_a_rank_is_no_index():
@@ -197,14 +209,14 @@ def test_langgraph_5150_k_may_be_0_or_more_than_there_is():
     memory, _ = write(CONFIG, PARAMS, holding(A, B), experience(A, -5.0))
     result = ask(memory, A)
     assert result.valid.tolist() == [True, True, True, False]
-    only_disasters = dataclasses.replace(CONFIG, top_k=(0, 3))
-    result = recall(only_disasters, PARAMS, memory, A)
-    assert (result.valid.tolist(), result.id.tolist()) == ([True, False, False], [2, -1, -1])
+    disasters = dataclasses.replace(CONFIG, top_k=(0, 9))  # more rows than slots
+    result = recall(disasters, PARAMS, memory, A)
+    assert (result.valid.tolist(), result.id.tolist()) == ([True] + [False] * 8, [2] + [-1] * 8)
 
 
 def test_langgraph_8835_nothing_stored_is_a_live_reference():
     """Changing what was put in, or what was returned, changed what was stored."""
-    embedding, mark = A.copy(), np.float32([1.0])
+    embedding, mark = A.copy(), np.ones(1, np.float32)
     given = dmem.experience(CONFIG, embedding, rpe=5.0, payload={"mark": mark})
     asked = dmem.query(CONFIG, embedding)
     embedding[:], mark[:] = 7, 7
@@ -229,8 +241,9 @@ def test_synthetic_heart_378_recall_alone_changes_no_order():
     query = 3 * B + 2 * C + A
     first = ask(memory, query)
     asked = memory
-    for _ in range(1000):
-        asked, info = step(PROBED, PARAMS, asked, nothing, query)
+    for _ in range(999):
+        asked, _ = step(PROBED, PARAMS, asked, nothing, query)
+    asked, info = step(PROBED, PARAMS, asked, nothing, query)
     assert same(first, info.recall)
     assert asked.core.recalls.tolist() == [1000] * 3
     recalls = dataclasses.replace(memory.core, recalls=asked.core.recalls)
@@ -257,7 +270,7 @@ def test_flashbax_no_strength_is_poisoned(bad):
     memory = holding(A, B)
     result = ask(memory, A + 0.5 * B)
     ones = np.ones(K, np.float32)
-    for rpe, used in ((bad, ones), (1.0, np.float32([bad, bad, 0, 0]))):
+    for rpe, used in ((bad, ones), (1.0, np.array([bad, bad, 0, 0], np.float32))):
         hit = reinforce(CONFIG, PARAMS, memory, result, np.float32(rpe), used)
         assert same(without_stats(memory), without_stats(hit))
         assert hit.stats.rejected == 2
@@ -265,7 +278,7 @@ def test_flashbax_no_strength_is_poisoned(bad):
         assert same(
             without_stats(reinforce(CONFIG, PARAMS, memory, result, np.float32(1), BEST)), without_stats(repaired)
         )
-    assert renew(CONFIG, PARAMS, memory, result, np.float32([bad, bad, 0, 0])).stats.rejected == 2
+    assert renew(CONFIG, PARAMS, memory, result, np.array([bad, bad, 0, 0], np.float32)).stats.rejected == 2
 
 
 def test_jax_21708_two_dropped_writes_at_once_leave_the_last_row():
@@ -318,7 +331,7 @@ def test_jaxopt_451_one_trace():
         assert jax.tree.map(jax.typeof, memory) == types
         memory = loop(memory, experience(np.eye(D)[i], 5.0))
         memory = loop(memory, dmem.experience(CONFIG, [0, 0, 0, 1], rpe=5, task=1, time=i, payload={"mark": 1.0}))
-    assert memory.stats.stored == 4
+    assert memory.stats.stored == 6
     assert len(traces) == 1
 
 
@@ -339,7 +352,8 @@ def test_flashbax_6_and_dejax_2_and_pgx_438_a_donated_write_is_in_place_and_bran
     memories = agents.init()
     payload = {"mark": np.zeros((AGENTS, 3), np.float32)}
     experiences = dmem.experience(config, np.ones((AGENTS, D)), rpe=[1.5, 5] * (AGENTS // 2), payload=payload)
-    compiled = agents.write.lower(PARAMS, memories, experiences).compile()
+    jitted: Any = agents.write
+    compiled = jitted.lower(PARAMS, memories, experiences).compile()
     selected = [i["shape"] for body in computations(compiled.as_text()).values() for i in body if i["op"] == "select"]
     assert selected  # rows are selected ...
     assert not set(selected) & wide(config, memories)  # ... and no store is
@@ -347,8 +361,8 @@ def test_flashbax_6_and_dejax_2_and_pgx_438_a_donated_write_is_in_place_and_bran
 
     before = memories
     pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((memories.core, memories.buffer))]
-    for _ in range(3):
-        memories, info = compiled(PARAMS, memories, experiences)
+    memories, _ = compiled(PARAMS, memories, experiences)
+    memories, info = compiled(PARAMS, memories, experiences)
     assert before.core.embedding.is_deleted()
     assert info.route.tolist() == [Route.REFRESHED] * AGENTS
     assert info.tier.tolist() == [Tier.BUFFER, Tier.CORE] * (AGENTS // 2)
@@ -374,26 +388,33 @@ def test_openxla_45912_and_flashbax_62_a_loop_copies_no_store(slots_of_core):
             np.zeros((5, 2, D), np.float32),
         )
     )
-    compiled = jax.jit(loop, donate_argnums=0).lower(*shapes).compile()
+    compiled: Any = jax.jit(loop, donate_argnums=0).lower(*shapes).compile()
     assert whole_writes(compiled.as_text(), wide(config, shapes[0])) == []
     stores = sum(x.size * 4 for x in jax.tree.leaves((shapes[0].core, shapes[0].buffer)))
     assert compiled.memory_analysis().temp_size_in_bytes < stores / 2
 
 
-def test_jax_20381_and_28111_sharded_agents_gather_nothing():
+@pytest.mark.parametrize("how", ["jit", "shard_map"])
+def test_jax_20381_and_28111_sharded_agents_gather_nothing(how):
     """A scatter into a sharded array gathered all of it on every device."""
-    devices = jax.devices()
+    devices, over_agents = jax.devices(), PartitionSpec("agents")
     assert len(devices) >= 4, "tests/conftest.py asks for four CPU devices"
-    by_agent = NamedSharding(Mesh(np.array(devices[:4]), ("agents",)), PartitionSpec("agents"))
+    mesh = Mesh(np.array(devices[:4]), ("agents",))
+    sharding = NamedSharding(mesh, over_agents)
     config = dataclasses.replace(PROBED, core_capacity=5, buffer_capacity=6)
-    state = jax.device_put(dmem.init(config, PAYLOAD, batch_shape=(AGENTS,)), by_agent)
     payload = {"mark": np.zeros((AGENTS, 3), np.float32)}
-    met = jax.device_put(dmem.experience(config, np.ones((AGENTS, D)), rpe=[1.5, 5] * 4, payload=payload), by_agent)
-    asked = jax.device_put(dmem.query(config, np.ones((AGENTS, D))), by_agent)
-    over_agents = jax.jit(jax.vmap(dmem.step, (None, None, 0, 0, 0)), donate_argnums=2)
-    compiled = over_agents.lower(config, PARAMS, state, met, asked).compile()
-    moves = r"\b(all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute)"
-    assert re.findall(moves, compiled.as_text()) == []
-    state, info = compiled(config, PARAMS, state, met, asked)
-    assert state.core.embedding.sharding.is_equivalent_to(by_agent, 3)
+    state = jax.device_put(dmem.init(config, PAYLOAD, batch_shape=(AGENTS,)), sharding)
+    met = jax.device_put(dmem.experience(config, np.ones((AGENTS, D)), rpe=[1.5, 5] * 4, payload=payload), sharding)
+    asked = jax.device_put(dmem.query(config, np.ones((AGENTS, D))), sharding)
+
+    def steps(memories, experiences, queries):
+        return jax.vmap(dmem.step, (None, None, 0, 0, 0))(config, PARAMS, memories, experiences, queries)
+
+    if how == "shard_map":
+        steps = jax.shard_map(steps, mesh=mesh, in_specs=over_agents, out_specs=over_agents)
+    compiled: Any = jax.jit(steps, donate_argnums=0).lower(state, met, asked).compile()
+    moved = r"= (\S+) (all-gather|all-reduce|all-to-all|reduce-scatter|collective-permute)\("
+    assert re.findall(moved, compiled.as_text()) == []
+    state, info = compiled(state, met, asked)
+    assert state.core.embedding.sharding.is_equivalent_to(sharding, 3)
     assert info.write.route.tolist() == [Route.BUFFER, Route.CORE] * 4

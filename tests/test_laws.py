@@ -19,7 +19,6 @@ KINDS = [
     {"duplicates": "off"},
     {"buffer_eviction": "age_frequency", "thresholds": "quantile", "top_k": (2, 2)},
     {"store_next": True, "smoothing": "mean", "fusion": "rank"},
-    {"store_dtype": "bfloat16"},
 ]
 
 
@@ -64,23 +63,35 @@ def fresh_carry(config: dmem.Config):
 
 def wide_shapes(store: dmem.Store) -> set[str]:
     """The shapes of a store's embedding and payload arrays, as compiled text has them."""
-    names = {"float32": "f32", "int32": "s32", "bfloat16": "bf16", "bool": "pred"}
+    names = {"float32": "f32", "int32": "s32", "bool": "pred"}
     wide = jax.tree.leaves((store.embedding, store.next_embedding, store.payload))
     return {f"{names[str(x.dtype)]}[{','.join(map(str, x.shape))}]" for x in wide if x.ndim > 2}
 
 
-@pytest.mark.parametrize("kinds", KINDS, ids=str)
-def test_no_embedding_or_payload_is_copied_in_a_loop(kinds):
-    config = small_config(**kinds)
+@functools.cache
+def compiled_life(index: int):
+    """The compiled loop of KINDS[index], and a carry for it: compiled once for all tests that read its text."""
+    config = small_config(**KINDS[index])
     carry = fresh_carry(config)
-    compiled = life_loop(config).lower(carry, jax.random.key(0), dmem.Params.default(config)).compile()
-    memories = carry[0]
+    return life_loop(config).lower(carry, jax.random.key(0), dmem.Params.default(config)).compile(), carry
+
+
+@pytest.mark.parametrize("index", range(len(KINDS)), ids=map(str, KINDS))
+def test_no_embedding_or_payload_is_copied_in_a_loop(index):
+    compiled, (memories, _) = compiled_life(index)
     shapes = wide_shapes(memories.core) | wide_shapes(memories.buffer)
     text = compiled.as_text()
     assert any(shape in text for shape in shapes)
     assert whole_writes(text, shapes) == []
-    stores = sum(x.nbytes for x in jax.tree.leaves((memories.core, memories.buffer)))
-    assert compiled.memory_analysis().temp_size_in_bytes < stores / 10 + 500_000, "small programs have a fixed part"
+
+
+@pytest.mark.parametrize("index", range(3), ids=map(str, KINDS[:3]))
+def test_no_conditional_and_no_select_over_a_store(index):
+    compiled, (memories, _) = compiled_life(index)
+    shapes = wide_shapes(memories.core) | wide_shapes(memories.buffer)
+    instructions = [i for body in computations(compiled.as_text()).values() for i in body]
+    assert "conditional" not in {i["op"] for i in instructions}
+    assert not [i["name"] for i in instructions if i["op"] == "select" and i["shape"] in shapes]
 
 
 def test_temporary_memory_is_a_tenth_of_the_stores():
@@ -104,17 +115,6 @@ def test_the_copy_test_sees_a_copy():
 
     text = loop.lower(jnp.zeros((8, 16, 32)), jnp.ones((5, 8, 32))).compile().as_text()
     assert whole_writes(text, {"f32[8,16,32]"})
-
-
-@pytest.mark.parametrize("kinds", KINDS[:3], ids=str)
-def test_no_conditional_and_no_select_over_a_store(kinds):
-    config = small_config(**kinds)
-    carry = fresh_carry(config)
-    text = life_loop(config).lower(carry, jax.random.key(0), dmem.Params.default(config)).compile().as_text()
-    shapes = wide_shapes(carry[0].core) | wide_shapes(carry[0].buffer)
-    instructions = [i for body in computations(text).values() for i in body]
-    assert "conditional" not in {i["op"] for i in instructions}
-    assert not [i["name"] for i in instructions if i["op"] == "select" and i["shape"] in shapes]
 
 
 def test_a_donated_memory_is_updated_in_place():
@@ -141,33 +141,42 @@ def test_no_two_leaves_share_a_buffer():
     assert len(set(pointers)) == len(pointers)
 
 
-@pytest.mark.parametrize("kinds", KINDS, ids=str)
-def test_one_trace_and_one_type(kinds):
-    config = small_config(**kinds)
+def test_one_trace():
+    config = small_config()
     params = dmem.Params.default(config)
     traces = []
     loop = life_loop(config, traces)
     carry, _ = loop(fresh_carry(config), jax.random.key(0), params)
-    carry, _ = loop(carry, jax.random.key(1), params)
+    loop(carry, jax.random.key(1), params)
     assert len(traces) == 1
-
-    memory = dmem.init(config, PAYLOAD)
-    experience = jax.tree.map(lambda x: x[0], random_experiences(config, jax.random.key(0), 1))
-    query = jax.tree.map(lambda x: x[0], random_queries(config, jax.random.key(0), 1))
-    after, info = dmem.step(config, params, memory, experience, query)
-    used = jnp.ones(config.recalled)
-    for changed in (
-        after,
-        dmem.write(config, params, memory, experience)[0],
-        dmem.reinforce(config, params, memory, info.recall, 1.0, used),
-        dmem.renew(config, params, memory, info.recall, used),
-        dmem.rebase(memory, 3),
-    ):
-        assert jax.tree.map(jax.typeof, memory) == jax.tree.map(jax.typeof, changed)
-        assert not any(jax.typeof(leaf).weak_type for leaf in jax.tree.leaves(changed))
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
+def test_every_operation_keeps_the_types(kinds):
+    config = small_config(**kinds)
+    params = dmem.Params.default(config)
+    memory = dmem.init(config, PAYLOAD)
+    experience = jax.tree.map(lambda x: x[0], random_experiences(config, jax.random.key(0), 1))
+    query = jax.tree.map(lambda x: x[0], random_queries(config, jax.random.key(0), 1))
+    used = jnp.ones(config.recalled)
+
+    def operations(memory):
+        stepped, info = dmem.step(config, params, memory, experience, query)
+        return {
+            "step": stepped,
+            "write": dmem.write(config, params, memory, experience)[0],
+            "reinforce": dmem.reinforce(config, params, memory, info.recall, jnp.float32(1.0), used),
+            "renew": dmem.renew(config, params, memory, info.recall, used),
+            "rebase": dmem.rebase(memory, 3),
+        }
+
+    for name, changed in jax.eval_shape(operations, memory).items():
+        same = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), memory, changed)
+        assert all(jax.tree.leaves(same)), name
+        assert not any(leaf.weak_type for leaf in jax.tree.leaves(changed)), name
+
+
+@pytest.mark.parametrize("kinds", [KINDS[0], KINDS[3], KINDS[4]], ids=str)
 def test_vmapped_equals_looped_and_jitted_equals_eager(kinds):
     config = small_config(**kinds, warmup=2)
     params = dmem.Params.default(config, half_life=7.0)
@@ -180,10 +189,10 @@ def test_vmapped_equals_looped_and_jitted_equals_eager(kinds):
     for i in range(20):
         key = jax.random.key(i)
         experiences, queries = random_experiences(config, key, n), random_queries(config, key, n)
-        together, info = step_together(config, params, together, experiences, queries)
+        together, _ = step_together(config, params, together, experiences, queries)
         one = [jax.tree.map(lambda x, a=a: x[a], (experiences, queries)) for a in range(n)]
         apart = [step_apart(config, params, m, *args)[0] for m, args in zip(apart, one, strict=True)]
-        if i < 6:
+        if i < 3:
             eager, _ = dmem.step(config, params, eager, *one[0])
             assert_trees_equal(eager, apart[0])
     for a in range(n):
@@ -269,4 +278,5 @@ def test_nbytes_counts_what_is_there():
 def test_replacing_a_field_keeps_the_rest():
     memory = dmem.init(small_config(), PAYLOAD)
     moved = dataclasses.replace(memory, clock=jnp.int32(5))
-    assert int(moved.clock) == 5 and moved.core is memory.core
+    assert int(moved.clock) == 5
+    assert moved.core is memory.core

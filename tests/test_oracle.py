@@ -32,7 +32,7 @@ CONFIG = {
     "embedding_dim": 2, "core_capacity": 2, "buffer_capacity": 2, "top_k": 3, "signal": "given", "smoothing": "none",
     "smoothing_window": 1, "scale": "running", "thresholds": "fixed", "window": 128, "warmup": 32,
     "duplicates": "probe", "buffer_eviction": "strength", "salience": "strength", "fusion": "softmax",
-    "weight_schedule": "constant", "store_next": False, "store_dtype": "float32",
+    "weight_schedule": "constant", "store_next": False,
 }  # fmt: skip
 PARAMS = {
     "gate_scale": 1, "gate_bias": 2, "threshold_low": 1, "threshold_high": 2, "quantile_low": 0.9,
