@@ -12,7 +12,8 @@ PYTHON ?= python3
 # A Python 3.13, on the path or known to pyenv; empty where there is none.
 PYTHON_LATEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2>/dev/null \
 	|| ls -d "$$(pyenv root 2>/dev/null)"/versions/3.13*/bin/python3.13 2>/dev/null | tail -n 1)
-PYTEST := -m pytest -n 2
+# A file's tests stay in one process, where they share what was compiled.
+PYTEST := -m pytest -n 2 --dist loadfile
 
 .PHONY: setup demo bench test lint types unit x64 wheel test-latest test-lowest nightly pins clean
 .NOTPARALLEL:
@@ -44,9 +45,7 @@ demo: .venv/.has-demo
 	.venv/bin/python -m examples.demo
 
 bench: .venv/.has-bench
-	.venv/bin/python -m benchmarks step
-	.venv/bin/python -m benchmarks write
-	.venv/bin/python -m benchmarks recall
+	for name in step write recall import bars; do .venv/bin/python -m benchmarks $$name || exit 1; done
 
 # ---- tests
 
@@ -63,10 +62,10 @@ unit: setup
 	.venv/bin/python $(PYTEST)
 
 x64: setup
-	JAX_ENABLE_X64=1 .venv/bin/python $(PYTEST) -m quick
+	JAX_ENABLE_X64=1 .venv/bin/python $(PYTEST) -m "quick and not slow"
 
 wheel: setup
-	.ci/test-wheel .venv/bin/python $(PYTEST) -m quick
+	.ci/test-wheel .venv/bin/python $(PYTEST) -m "quick and not slow"
 
 ifeq ($(PYTHON_LATEST),)
 test-latest:

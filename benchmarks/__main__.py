@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import sys
+from types import ModuleType
 
 from benchmarks import bars, imports, recall, step, write
 from benchmarks.output import print_json, print_table, progress
@@ -16,23 +17,37 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = result.add_subparsers(dest="command", required=True)
     for name, module in BENCHMARKS.items():
-        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        command = commands.add_parser(name, help=_first_line(module))
         for size, default in module.DEFAULTS.items():
-            command.add_argument(f"--{size}", type=int, nargs="+", default=default, metavar="N", help=str(default))
-        command.add_argument("--top-k", type=int, default=8, metavar="N")
+            command.add_argument(
+                f"--{size}", type=_positive, nargs="+", default=default, metavar="N", help=str(default)
+            )
+        command.add_argument("--top-k", type=_positive, default=8, metavar="N")
         command.add_argument("--sweep", action="store_true", help="the sizes of the documents instead")
         command.add_argument("--peers", help="names joined by commas, or none; default all (in a sweep the cheap ones)")
         _common(command)
-    _common(commands.add_parser("import", help=imports.__doc__.splitlines()[0]))
-    command = commands.add_parser("bars", help=bars.__doc__.splitlines()[0])
+    _common(commands.add_parser("import", help=_first_line(imports)))
+    command = commands.add_parser("bars", help=_first_line(bars))
     command.add_argument("--strict", action="store_true", help="exit 1 where a bar isn't reached")
     _common(command)
     return result
 
 
+def _first_line(module: ModuleType) -> str:
+    return (module.__doc__ or "").partition("\n")[0]
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {text}")
+    return int(text)
+
+
 def _common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
-    command.add_argument("--repeats", type=int, default=7, metavar="N", help="paired rounds; default 7, five at least")
+    command.add_argument(
+        "--repeats", type=_positive, default=7, metavar="N", help="paired rounds; default 7, five at least"
+    )
 
 
 def _peers(arguments: argparse.Namespace) -> list[str]:

@@ -5,6 +5,7 @@ Shapes: A agents, N slots (both tiers), D embedding size, T steps of one round.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,10 +39,10 @@ class Work:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["experience", "query"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """One round of the stream; every array starts with [T, A]."""
+    """One round of the stream, of arrays [T, A, ...]; or one step of it, [A, ...], by JAX or NumPy."""
 
-    experience: dict[str, jax.Array]  # a row's embedding [D], rpe, features [FEATURES], action
-    query: jax.Array  # [D]
+    experience: dict[str, Any]  # a row's embedding [D], rpe, features [FEATURES], action
+    query: Any  # [D]
 
 
 @functools.partial(jax.jit, static_argnums=0)

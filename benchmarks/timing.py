@@ -32,12 +32,13 @@ class CallLoop(ScanLoop):
 
     def __init__(self, body: Callable, carry: Any, stream: Callable[[int], Any], donate: bool = True):
         self.program = jax.jit(body, donate_argnums=0 if donate else ())
+        self.slice = jax.jit(lambda xs, i: jax.tree.map(lambda x: x[i], xs))
         self.carry, self.stream = carry, stream
 
     def __call__(self, round: int) -> float:
         xs = self.stream(round)
         steps = jax.tree.leaves(xs)[0].shape[0]
-        slices = jax.block_until_ready([jax.tree.map(lambda x, i=i: x[i], xs) for i in range(steps)])
+        slices = jax.block_until_ready([self.slice(xs, i) for i in range(steps)])
         start = time.perf_counter()
         for x in slices:
             self.carry, _ = jax.block_until_ready(self.program(self.carry, x))

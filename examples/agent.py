@@ -5,7 +5,6 @@ r - V at the state where the outcome was met. The agent acts from nothing but it
 footprints of the day: it walks to the delight that pulls most and keeps off the cells where it remembers disaster.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -36,7 +35,7 @@ class Hour(NamedTuple):
     reward: Float[Array, ""]
     rpe: Float[Array, ""]
     size: Float[Array, ""]  # |rpe| in multiples of the current average surprise
-    awake: Bool[Array, ""]
+    alive: Bool[Array, ""]
     place: Int[Array, "2"]
 
 
@@ -96,9 +95,9 @@ def learn_from_outcome(
     Found as foretold, a delight is reinforced by what was better than expected, and renewed; not found, it is weakened
     by what it foretold.
     """
-    acted = state.awake & (state.hour > 0)
+    acted = state.alive & (state.hour > 0)
     arrived = acted * last.target * (last.recall.payload["place"] == state.place).all(-1)
-    foretold = (arrived * last.recall.payload["reward"]).sum()
+    foretold = (arrived * last.recall.rpe).sum()
     kept = state.reward >= foretold / 2
     rpe = jnp.where(kept, jnp.maximum(state.reward - expected, 0.0), -foretold)
     memory = dmem.reinforce(config, params, memory, last.recall, rpe, arrived)
@@ -132,36 +131,37 @@ def live(
     start = (
         memory,
         dmem.no_experience(config, PAYLOAD),
-        jnp.zeros(config.embedding_dim),  # the critic's weights
+        jnp.zeros(world.PLACE_DIM + 1),  # the critic's weights
         Decision(jnp.int32(0), no_recall, nothing, nothing),
     )
 
     def hour(carry, key):
         (memory, experience, critic, last), state = carry
-        write_key, decide_key = jax.random.split(key)
+        write_key, decide_key, step_key = jax.random.split(key, 3)
         seen = world.observe(state)
-        value = critic @ seen
+        here = world.place_cells(state.place)
+        value = jnp.where(traits.expects, critic @ seen, 0.0)
         if family == "dmem":
             memory = learn_from_outcome(config, params, memory, state, last, value)
         # What is written is the experience of an hour ago, met at the place that was asked about an hour ago: the
         # probe of that query serves the write. What is met here is formed now and written an hour later.
-        memory, recall = remember(family, traits, config, params, memory, experience, seen, write_key)
-        rpe = dmem.outcome_error(state.reward, jnp.where(traits.expects, value, 0.0))
+        memory, recall = remember(family, traits, config, params, memory, experience, here, write_key)
+        rpe = dmem.outcome_error(state.reward, value)
         experience = dmem.experience(
             config,
-            seen,
+            here,
             rpe=rpe,
             reward=state.reward,
             value=value,
             payload={"place": state.place, "reward": state.reward},
-            valid=state.awake,
+            valid=state.alive,
         )
-        error = jnp.where(state.awake, state.reward - value, 0.0)
+        error = jnp.where(state.alive, state.reward - value, 0.0)
         critic = critic + critic_rate * error * seen / (seen @ seen)  # normalised least mean squares
         size = surprise_size(config, memory.router, jnp.abs(rpe))
-        met = Hour(reward=state.reward, rpe=rpe, size=size, awake=state.awake, place=state.place)
+        met = Hour(reward=state.reward, rpe=rpe, size=size, alive=state.alive, place=state.place)
         decision = decide(decide_key, state, recall, last.move)
-        return ((memory, experience, critic, decision), world.step(the_world, state, decision.move)), met
+        return ((memory, experience, critic, decision), world.step(step_key, the_world, state, decision.move)), met
 
     def day(carry, day_and_key):
         number, key = day_and_key

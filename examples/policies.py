@@ -15,7 +15,10 @@ What sets two policies of one family apart is data (`Traits`), so that a family 
 """
 
 import dataclasses
-from typing import Literal
+import json
+import math
+import pathlib
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +29,8 @@ from dmem_jax.size import observe
 from dmem_jax.slots import put
 from examples import world
 
+CRITIC_RATE = 0.3  # step size of the critic, in (0, 1], where tuning names no other
+TUNED = pathlib.Path(__file__).with_name("tuned.json")  # written by tune.py
 RECALLED = 16  # memories per recall, for every policy
 PAYLOAD = {"place": jax.ShapeDtypeStruct((2,), jnp.int32), "reward": jax.ShapeDtypeStruct((), jnp.float32)}
 
@@ -69,18 +74,24 @@ POLICIES = (
 
 def config_of(family: Family, slots: int) -> dmem.Config:
     """The program of a family with `slots` slots in all."""
-    common = {"embedding_dim": world.OBSERVATION_DIM, "top_k": RECALLED}
+    common = {"embedding_dim": world.PLACE_DIM, "top_k": RECALLED}
     if family == "dmem":
         return dmem.Config(core_capacity=slots // 2, buffer_capacity=slots - slots // 2, **common)
     return dmem.Config(core_capacity=slots, buffer_capacity=0, duplicates="off", warmup=0, **common)
 
 
-def params_of(family: Family, config: dmem.Config, **tuned: float) -> dmem.Params:
+def tuned_for(policy: Policy, slots: int) -> dict[str, float]:
+    """The settings that tuning found for a policy at a capacity: names of `dmem.Params`, and "critic_rate"."""
+    return json.loads(TUNED.read_text()).get(policy.name, {}).get(str(slots), {})
+
+
+def params_of(family: Family, config: dmem.Config, tuned: dict[str, Any]) -> dmem.Params:
     """D-MEM's defaults. For the others no surprise is too small, the gate is open (strength is the whole |rpe|, and the
     strongest stay), and nothing fades."""
     if family != "dmem":
         everything = {"threshold_low": 0.0, "threshold_high": 0.0, "gate_scale": 0.0, "gate_bias": -30.0}
-        tuned = {**everything, "half_life": jnp.inf, "disaster_half_life": jnp.inf, **tuned}
+        tuned = {**everything, "half_life": math.inf, "disaster_half_life": math.inf, **tuned}
+    tuned = {name: value for name, value in tuned.items() if name != "critic_rate"}
     return dmem.Params.default(config, **tuned)
 
 
@@ -91,15 +102,15 @@ def remember(
     params: dmem.Params,
     memory: dmem.Memory,
     experience: dmem.Experience,
-    seen: Float[Array, " D"],
+    here: Float[Array, " D"],
     key: Key[Array, ""],
 ) -> tuple[dmem.Memory, dmem.Recall]:
-    """Write the last experience by the policy's rule, then recall for what is seen now."""
+    """Write the last experience by the policy's rule, then recall for the place of now."""
     if family != "stream":
-        memory, info = dmem.step(config, params, memory, experience, seen)
+        memory, info = dmem.step(config, params, memory, experience, here)
         return memory, info.recall
     memory = _stream_write(traits, config, params, memory, experience, key)
-    return memory, dmem.recall(config, params, memory, seen)
+    return memory, dmem.recall(config, params, memory, here)
 
 
 def _stream_write(
@@ -156,7 +167,8 @@ def knows(memory: dmem.Memory, place: Int[Array, "2"]) -> Bool[Array, ""]:
     """Whether a memory says that the find is at `place`."""
 
     def says(tier: dmem.Store) -> Array:
-        there = (tier.payload["place"] == place).all(-1) & (tier.payload["reward"] == world.FIND)
-        return ((tier.id >= 0) & (tier.rpe > 0) & there).any()
+        there = (tier.payload["place"] == place).all(-1)
+        of_find = (tier.payload["reward"] > 0) & (tier.payload["reward"] != world.WAGE)
+        return ((tier.id >= 0) & (tier.rpe > 0) & there & of_find).any()
 
     return says(memory.core) | says(memory.buffer)

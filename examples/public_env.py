@@ -38,6 +38,7 @@ VARIANTS = {"dmem": (True, True), "newest kept": (True, False), "no memory": (Fa
 FIFTHS = 5  # of a life; the last one is scored
 HALF_LIFE = 10.0  # steps; between two cues as strong, the newer one wins
 POLICY_RATE, PREDICTION_RATE = 0.5, 0.1
+SEED = 20260  # the settings above were chosen on another
 
 ENVIRONMENT = MemoryChain(num_bits=1)
 SEEN = 3  # numbers in an observation: the clock, which bit is asked for, the cue
@@ -152,7 +153,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     groups = [(age, name) for age in CUE_AGES for name in VARIANTS]
     settings = [(age, *VARIANTS[name]) for age, name in groups]
     kinds = Kind(*(jnp.repeat(jnp.array(field), agents_each) for field in zip(*settings, strict=True)))
-    keys = jax.random.split(jax.random.key(0), agents_each * len(groups))
+    keys = jax.random.split(jax.random.key(SEED), agents_each * len(groups))
     agents, counts = jax.vmap(born)(kinds, keys), {}
     later = jax.jit(live, static_argnums=2, donate_argnums=1)
     for _ in range(FIFTHS):

@@ -1,11 +1,12 @@
 """A small world with a wage, a find and dangers, in pure JAX: what an agent should remember, and what it should not.
 
-Every agent has a hidden map of its own, `SIDE` x `SIDE` cells. One cell holds the find (+10), `DEADLY` cells kill (-10);
-both end the day. A life has `DAYS` days of `HOURS` hours. Each morning the agent wakes anywhere and is paid its wage
-(+12) on the spot: the largest reward of all, and the one that nobody needs to remember, because the hour foretells it.
-What is worth remembering across days, the find and the dangers, is rarer and smaller. The find may move at half-time.
+Every agent has a hidden map of its own, `SIDE` x `SIDE` cells. One cell holds the find (+10): who takes it is carried
+off to a random place, and may come back for more. `DEADLY` cells kill (-10), and the day is over. Every tenth hour is
+payday: wherever the agent is, it is paid its wage (+12), the largest reward of all, and the one that nobody needs to
+remember, because the hour foretells it. What is worth remembering, the find and the dangers, is rarer and smaller.
 
-The functions are those of one agent; `jax.vmap` makes them thousands.
+A life has `DAYS` days of `HOURS` hours; each begins at a random place. The map stays the same, but for the find, which
+may move at half-time. The functions are those of one agent; `jax.vmap` makes them thousands.
 """
 
 import dataclasses
@@ -16,28 +17,31 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 SIDE = 12  # cells along one edge of the map
 DEADLY = 8  # deadly cells on it
-HOURS = 40  # steps in a day: one to wake, the others to walk
+HOURS = 40  # steps in a day
 DAYS = 60  # episodes in a life
 FIND, DEATH, WAGE = 10.0, -10.0, 12.0  # rewards
+PAYDAY = 10  # hours from wage to wage
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 
-PLACE_CELLS = 7  # an observation has PLACE_CELLS x PLACE_CELLS place cells ...
-PLACE_WIDTH = 1.0  # ... each a Gaussian bump this wide [cells]: neighbouring places have a cosine of 0.7 to 0.87
-MORNING = 2.0  # the size of the morning's feature; a place's features have norm 1
-OBSERVATION_DIM = PLACE_CELLS**2 + 1
+PLACE_CELLS = 7  # place cells along one edge; PLACE_CELLS x PLACE_CELLS tell where the agent is
+PLACE_WIDTH = 1.0  # of their bumps [cells]: neighbouring places have a cosine of 0.7 to 0.87
+PLACE_DIM = PLACE_CELLS**2
+PAYDAY_FEATURE = 2.0  # beside a place's features of norm 1
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class World:
-    """The hidden map of one agent.
+    """The hidden map of one agent; cells are numbered row by row.
 
-    find: the find's place [row, column] in the first and in the second half of life.
+    find: the find's cell in the first and in the second half of life.
     deadly: where death waits.
+    safe: all other cells.
     """
 
-    find: Int[Array, "2 2"]
+    find: Int[Array, "2"]
     deadly: Bool[Array, "SIDE SIDE"]
+    safe: Int[Array, " safe"]
 
 
 @jax.tree_util.register_dataclass
@@ -45,69 +49,82 @@ class World:
 class State:
     """Where one agent is, and what it just met there.
 
-    place: [row, column]. hour: 0 (morning) .. HOURS - 1. day: 0 .. DAYS - 1.
+    place: [row, column]. hour: 0 .. HOURS - 1. day: 0 .. DAYS - 1.
     reward: what was met on arriving at this place and hour.
-    awake: false once the day has ended early, in the find or in death; the rest of it is slept through.
-    footprints: the places already visited today.
+    alive: false once the agent has died today; the rest of the day is lost.
+    footprints: the places visited since it was last carried off.
     """
 
     place: Int[Array, "2"]
     hour: Int[Array, ""]
     day: Int[Array, ""]
     reward: Float[Array, ""]
-    awake: Bool[Array, ""]
+    alive: Bool[Array, ""]
     footprints: Bool[Array, "SIDE SIDE"]
 
 
-def new_world(key: Key[Array, ""], moves: Bool[Array, ""]) -> World:
-    """A random map. Where `moves` is true, the find is somewhere else in the second half of life."""
-    cells = jax.random.choice(key, SIDE * SIDE, (DEADLY + 2,), replace=False)
-    places = jnp.stack([cells // SIDE, cells % SIDE], axis=-1)
-    first, second, dangers = places[0], places[1], places[2:]
-    deadly = jnp.zeros((SIDE, SIDE), bool).at[dangers[:, 0], dangers[:, 1]].set(True)
-    return World(find=jnp.stack([first, jnp.where(moves, second, first)]), deadly=deadly)
+def new_world(key: Key[Array, ""], find_moves: Bool[Array, ""]) -> World:
+    """A random map. Where `find_moves` is true, the find is somewhere else in the second half of life."""
+    cells = jax.random.permutation(key, jnp.arange(SIDE * SIDE, dtype=jnp.int32))
+    deadly = jnp.zeros(SIDE * SIDE, bool).at[cells[2 : 2 + DEADLY]].set(True).reshape(SIDE, SIDE)
+    find = jnp.stack([cells[0], jnp.where(find_moves, cells[1], cells[0])])
+    return World(find=find, deadly=deadly, safe=cells[2 + DEADLY :])
 
 
 def find_place(world: World, day: Int[Array, ""]) -> Int[Array, "2"]:
-    """Where the find is on that day."""
-    return jnp.where(day < DAYS // 2, world.find[0], world.find[1])
+    """Where the find is on that day, [row, column]."""
+    return _place(jnp.where(day < DAYS // 2, world.find[0], world.find[1]))
 
 
 def wake(key: Key[Array, ""], world: World, day: Int[Array, ""]) -> State:
-    """A new morning at a random place that is neither deadly nor the find; the wage is paid."""
-    find = find_place(world, day)
-    taken = world.deadly.at[find[0], find[1]].set(True)
-    cell = jnp.argmax(jnp.where(taken.reshape(-1), -1.0, jax.random.uniform(key, (SIDE * SIDE,))))
-    place = jnp.stack([cell // SIDE, cell % SIDE]).astype(jnp.int32)
-    footprints = jnp.zeros((SIDE, SIDE), bool).at[place[0], place[1]].set(True)
-    return State(place, jnp.int32(0), day, jnp.float32(WAGE), jnp.bool_(True), footprints)
+    """A new morning at a random safe place; it is payday."""
+    place = _random_place(key, world)
+    hour = jnp.zeros_like(day)
+    return State(place, hour, day, jnp.float32(WAGE), jnp.ones_like(hour, bool), _footprint(place))
 
 
-def day_ends(world: World, state: State) -> Bool[Array, ""]:
-    """Whether this place, the find or a deadly one, ends the day."""
-    at_find = (state.place == find_place(world, state.day)).all()
-    return at_find | world.deadly[state.place[0], state.place[1]]
+def step(key: Key[Array, ""], world: World, state: State, move: Int[Array, ""]) -> State:
+    """One hour later. `move` indexes `MOVES`; the map's edge stops a step. Who took the find is carried off instead."""
+    carried = state.alive & (state.place == find_place(world, state.day)).all()
+    alive = state.alive & ~_deadly(world, state.place)
+    stepped = jnp.clip(state.place + jnp.array(MOVES, jnp.int32)[move], 0, SIDE - 1)
+    place = jnp.where(carried, _random_place(key, world), jnp.where(alive, stepped, state.place))
+    footprints = jnp.where(carried, False, state.footprints) | _footprint(place)
+    hour = state.hour + 1
+    found = jnp.where((place == find_place(world, state.day)).all(), FIND, 0.0)
+    paid = jnp.where(hour % PAYDAY == 0, WAGE, 0.0)
+    reward = jnp.where(_deadly(world, place), DEATH, found + paid)
+    return State(place, hour, state.day, jnp.where(alive, reward, 0.0), alive, footprints)
 
 
-def step(world: World, state: State, move: Int[Array, ""]) -> State:
-    """One hour later. `move` indexes `MOVES`; the map's edge stops a step. Whoever's day has ended stays and sleeps."""
-    awake = state.awake & ~day_ends(world, state)
-    place = jnp.clip(state.place + jnp.array(MOVES, jnp.int32)[move], 0, SIDE - 1)
-    place = jnp.where(awake, place, state.place)
-    at_find = (place == find_place(world, state.day)).all()
-    met = jnp.where(at_find, FIND, jnp.where(world.deadly[place[0], place[1]], DEATH, 0.0))
-    footprints = state.footprints.at[place[0], place[1]].set(True)
-    return State(place, state.hour + 1, state.day, jnp.where(awake, met, 0.0), awake, footprints)
+def place_cells(place: Int[Array, "2"]) -> Float[Array, " PLACE_DIM"]:
+    """Where the agent is, as place cells of the hippocampus tell it: bumps around centres, together of norm 1.
 
-
-def observe(state: State) -> Float[Array, "OBSERVATION_DIM"]:
-    """What the agent sees: place cells [PLACE_CELLS x PLACE_CELLS] (their norm is 1) and whether it is morning.
-
-    Place cells fire around their centres, as those of the hippocampus do. Neighbouring places look alike but are told
-    apart; the morning's feature lets a linear critic foretell the wage wherever it is paid.
+    Neighbouring places look alike, but are told apart.
     """
     centres = jnp.linspace(0, SIDE - 1, PLACE_CELLS)
-    bumps = jnp.exp(-((state.place[:, None] - centres) ** 2) / (2 * PLACE_WIDTH**2))
+    bumps = jnp.exp(-((place[:, None] - centres) ** 2) / (2 * PLACE_WIDTH**2))
     bumps = bumps / jnp.linalg.norm(bumps, axis=-1, keepdims=True)
-    cells = (bumps[0][:, None] * bumps[1]).reshape(-1)
-    return jnp.concatenate([cells, jnp.where(state.hour == 0, MORNING, 0.0)[None]])
+    return (bumps[0][:, None] * bumps[1]).reshape(-1)
+
+
+def observe(state: State) -> Float[Array, " PLACE_DIM+1"]:
+    """All that the agent sees: its place, and whether it is payday."""
+    payday = jnp.where(state.hour % PAYDAY == 0, PAYDAY_FEATURE, 0.0)
+    return jnp.append(place_cells(state.place), payday)
+
+
+def _place(cell: Array) -> Array:
+    return jnp.stack([cell // SIDE, cell % SIDE])
+
+
+def _random_place(key: Array, world: World) -> Array:
+    return _place(jax.random.choice(key, world.safe))
+
+
+def _footprint(place: Array) -> Array:
+    return jnp.zeros((SIDE, SIDE), bool).at[place[0], place[1]].set(True)
+
+
+def _deadly(world: World, place: Array) -> Array:
+    return world.deadly[place[0], place[1]]

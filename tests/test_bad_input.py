@@ -97,7 +97,8 @@ HELD = values(overflow=2**31) | kinds(
     key=Made(lambda: jax.random.key(0)),
 )  # fmt: skip
 MEMORY = NONE | kinds(
-    config=CONFIG, array=np.ones(D), type=dmem.Memory, store=Made(lambda: good()["memory"].core)
+    config=CONFIG, array=np.ones(D), type=dmem.Memory, store=Made(lambda: good()["memory"].core),
+    float_id=but("memory", next_id=np.float32(0)),
 ) | values(
     batched=Made(lambda: dmem.init(CONFIG, PAYLOAD, batch_shape=(2,))),
     clock=but("memory", clock=np.zeros(2, np.int32)),
@@ -105,26 +106,32 @@ MEMORY = NONE | kinds(
     swapped=memory_of(core_capacity=4, buffer_capacity=3), next=memory_of(store_next=False),
     window=memory_of(window=5), smoothing=memory_of(smoothing="mean"),
 )  # fmt: skip
-ALTERED_EXPERIENCE = kinds(
-    integer_rpe=but("experience", rpe=np.int32(1)), float_task=but("experience", task=np.float32(1)),
-    number_valid=but("experience", valid=np.float32(1)),
-    payload_kind=but("experience", payload=PAYLOAD | {"place": np.ones(2, np.float32)}),
-) | values(
-    rpe_shape=but("experience", rpe=np.ones(2, np.float32)), valid_shape=but("experience", valid=np.ones(2, bool)),
-    next_shape=but("experience", next_embedding=np.ones(D + 1, np.float32)), no_payload=but("experience", payload=None),
-    other_payload=but("experience", payload={"mark": np.float32(0)}),
-    payload_shape=but("experience", payload=PAYLOAD | {"place": np.zeros(3, np.int32)}),
-)  # fmt: skip
-NO_EXPERIENCE = NONE | kinds(array=np.ones(D), query=Made(lambda: good()["query"]), type=dmem.Experience)
-EXPERIENCE = NO_EXPERIENCE | ALTERED_EXPERIENCE | values(
-    batched=Made(lambda: good()["experiences"]), dim=but("experience", embedding=np.ones(D + 1, np.float32))
-)  # fmt: skip
-EXPERIENCES = NO_EXPERIENCE | ALTERED_EXPERIENCE | values(
-    single=Made(lambda: good()["experience"]),
-    twice=Made(lambda: jax.tree.map(lambda x: x[None], good()["experiences"])),
-    dim=but("experiences", embedding=np.ones((1, D + 1), np.float32)),
-    rpe_rows=but("experiences", rpe=np.ones(2, np.float32)),
-)  # fmt: skip
+
+
+def wrong_experience(name: str, *batch: int) -> dict:
+    """Of `experience` or of `experiences`, whose leading axes are `batch`."""
+    place = PAYLOAD["place"]
+    payload = {leaf: np.zeros((*batch, *x.shape), x.dtype) for leaf, x in PAYLOAD.items()}
+    return NONE | kinds(
+        array=np.ones(D), query=Made(lambda: good()["query"]), type=dmem.Experience,
+        integer_rpe=but(name, rpe=np.ones(batch, np.int32)), float_task=but(name, task=np.ones(batch, np.float32)),
+        number_valid=but(name, valid=np.ones(batch, np.float32)),
+        payload_kind=but(name, payload=payload | {"place": np.ones((*batch, *place.shape), np.float32)}),
+    ) | values(
+        rpe_shape=but(name, rpe=np.ones((*batch, 2), np.float32)),
+        valid_shape=but(name, valid=np.ones((*batch, 2), bool)),
+        next_shape=but(name, next_embedding=np.ones((*batch, D + 1), np.float32)),
+        dim=but(name, embedding=np.ones((*batch, D + 1), np.float32)),
+        no_payload=but(name, payload=None), other_payload=but(name, payload={"mark": payload["mark"]}),
+        payload_shape=but(name, payload=payload | {"place": np.zeros((*batch, 3), np.int32)}),
+        more_axes=Made(lambda: jax.tree.map(lambda x: x[None], good()[name])),
+    )  # fmt: skip
+
+
+EXPERIENCE = wrong_experience("experience")
+EXPERIENCES = wrong_experience("experiences", 1) | values(
+    single=Made(lambda: good()["experience"]), rows=but("experiences", rpe=np.ones(2, np.float32))
+)
 QUERY = ONE_VECTOR | NONE | kinds(
     type=dmem.Query, experience=Made(lambda: good()["experience"]), task_kind=but("query", task=np.float32(1)),
 ) | values(
@@ -291,7 +298,7 @@ def test_a_bundle_names_what_is_of_another_number_of_agents(name, unchecked):
         bundle.reinforce: ["recalls", "rpe", "used"],
     }
     given = of(2) | {name: of(3)[name]}
-    with pytest.raises(ArgumentValueError, match=rf"^{name}: .*\b2\b.*\bgot\b.*\b3\b"):
+    with pytest.raises(ArgumentValueError, match=rf"^{name}\b.*\b2\b.*\bgot\b.*\b3\b"):
         method.trace(PARAMS(), *(given[argument] for argument in ["memories", *arguments[method]]))
 
 
@@ -589,6 +596,7 @@ def test_bad_feedback_is_counted_and_changes_nothing_else():
     cases = [  # rpe, used, and what then counts as rejected
         (1, [1, 1], 0), (nan, [1, 1], 2), (inf, [1, 1], 2), (-inf, [0, 1], 2), (1, [nan, nan], 2), (1, [inf, -inf], 2),
         (1, [nan, 0], 1), (1, [nan, 1], 1), (1, [0, 1], 0), (1, [0, 0], 0), (1, [-1, -0.0], 0), (-1, [-1, 0], 0),
+        (3e38, [3e38, 3e38], 0), (-3e38, [3e38, 3e38], 0),
     ]  # fmt: skip
     rpe, used, rejected = (np.array(x, np.float32) for x in zip(*cases, strict=True))
     reinforced = jax.jit(jax.vmap(dmem.reinforce, (None, None, None, None, 0, 0)))(

@@ -1,0 +1,252 @@
+"""Random whole lives, in the core and in the oracle side by side: every operation, the same state after each one.
+
+`EXACT` kinds use numbers that float32 holds exactly (axis vectors, powers of two, gate 1/2, no decay), so that ids,
+slots, order and values must agree bit for bit, ties included. `LOOSE` kinds use the defaults and real numbers; there
+values agree within a tolerance.
+"""
+
+import dataclasses
+import types
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import pytest
+
+import dmem_jax as dmem
+from tests.oracle import Oracle
+
+SMALL = {"embedding_dim": 4, "core_capacity": 3, "buffer_capacity": 4, "top_k": 3, "warmup": 3, "window": 8}
+EXACT_PARAMS = {
+    "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 0.5, "half_life": np.inf, "disaster_half_life": np.inf,
+    "threshold_low": 0.25, "threshold_high": 1.0, "quantile_low": 0.25, "quantile_high": 0.75, "schedule_steps": 16.0,
+}  # fmt: skip
+EXACT = {
+    "search": {"duplicates": "search", "fusion": "plain"},
+    "probe": {"duplicates": "probe", "fusion": "plain", "weight_schedule": "fill"},
+    "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2)},
+    "quantile": {"duplicates": "search", "fusion": "plain", "thresholds": "quantile", "buffer_eviction": "age_frequency"},
+    "core only": {"duplicates": "search", "fusion": "plain", "buffer_capacity": 0, "core_capacity": 1, "top_k": 2},
+    "unscaled": {"duplicates": "search", "fusion": "plain", "scale": "none", "smoothing": "rank", "smoothing_window": 4,
+                 "weight_schedule": "step", "salience": "surprise", "store_next": True},
+}  # fmt: skip
+LOOSE = {
+    "defaults": {},
+    "search": {"duplicates": "search", "smoothing": "mean", "smoothing_window": 4, "fusion": "min_max"},
+    "ranks": {"duplicates": "search", "fusion": "rank", "salience": "value", "top_k": (1, 2), "signal": "outcome"},
+}
+LOOSE_PARAMS = {"half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9}
+
+_AXES = np.eye(4, dtype=np.float32)
+EXACT_PLACES = np.concatenate([_AXES, -_AXES[:1], 2 * _AXES[:2], np.ones((1, 4)), np.zeros((1, 4))]).astype(np.float32)
+_RANDOM = np.random.default_rng(7).normal(size=(6, 4))
+LOOSE_PLACES = np.concatenate([_RANDOM, _RANDOM[:3] + 0.05, 3 * _RANDOM[:2]]).astype(np.float32)
+BAD = [("rpe", np.nan), ("reward", np.inf), ("value", -np.inf), ("embedding", np.nan), ("embedding", 1e20)]
+
+places = st.integers(0, 8)
+optional = lambda strategy: st.one_of(st.none(), strategy)  # noqa: E731
+experiences = st.fixed_dictionaries(
+    {
+        "place": places,
+        "rpe": st.sampled_from([4.0, -4.0, 1.0, -1.0, 0.5, -0.5, 2.0, 0.0, 8.0, -16.0, 0.125]),
+        "value": st.sampled_from([0.0, 1.0, -2.0]),
+        "task": optional(st.integers(0, 1)),
+        "time": optional(st.integers(-3, 60)),
+        "payload": st.integers(0, 99),
+        "valid": st.sampled_from([True] * 9 + [False]),
+        "bad": st.sampled_from([None] * 20 + BAD),
+    }
+)
+queries = st.fixed_dictionaries(
+    {
+        "place": places,
+        "value": st.sampled_from([0.0, 1.5]),
+        "task": optional(st.integers(0, 1)),
+        "sign": optional(st.sampled_from([-1, 0, 1])),
+        "min_age": optional(st.integers(0, 3)),
+        "max_age": optional(st.integers(0, 9)),
+        "time": optional(st.integers(0, 40)),
+    }
+)
+# A query at the place of the next experience is what the probe is for: `again` repeats the last one.
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("step"), experiences, queries),
+        st.tuples(st.just("step again"), experiences, st.just({})),
+        st.tuples(st.just("write"), experiences),
+        st.tuples(st.just("recall"), queries),
+        st.tuples(st.just("reinforce"), st.sampled_from([2.0, -1.0, 0.0, 1.0, -4.0, np.nan]), st.integers(0, 15)),
+        st.tuples(st.just("renew"), st.integers(0, 15)),
+        st.tuples(st.just("rebase"), st.integers(-5, 20)),
+    ),
+    min_size=8,
+    max_size=40,
+)
+
+jitted = {name: jax.jit(getattr(dmem, name)) for name in ("write", "step", "recall", "reinforce", "renew", "attend")}
+
+
+class Life:
+    """One memory in the core and one in the oracle."""
+
+    def __init__(self, kinds: dict, params: dict, embeddings: np.ndarray, rtol: float):
+        self.config = dmem.Config(**(SMALL | kinds))
+        self.params = dmem.Params.default(self.config, **params)
+        plain = {f.name: float(getattr(self.params, f.name)) for f in dataclasses.fields(self.params)}
+        self.oracle = Oracle(self.config, types.SimpleNamespace(**plain))
+        self.memory = dmem.init(self.config, np.int32(0))
+        self.places, self.rtol = embeddings, rtol
+        self.last_place, self.recalled = 0, None
+
+    def run(self, name: str, *arguments) -> None:
+        getattr(self, name.split()[0])(*arguments)
+        self.check_state()
+
+    def step(self, drawn: dict, query: dict) -> None:
+        if not query:  # where the experience is: the next `step again` can use the probe
+            drawn, query = drawn | {"place": self.last_place}, {"place": drawn["place"], "value": 0.0}
+        given, told = self.experience(drawn)
+        asked, question = self.query(query)
+        self.last_place = query["place"]
+        self.memory, info = jitted["step"](self.config, self.params, self.memory, given, asked)
+        expected, self.recalled = self.oracle.step(told, question)
+        self.same_info(info.write, expected)
+        self.recall_given = info.recall
+        self.same_recall(info.recall, self.recalled)
+
+    def write(self, drawn: dict) -> None:
+        given, told = self.experience(drawn)
+        self.memory, info = jitted["write"](self.config, self.params, self.memory, given)
+        self.same_info(info, self.oracle.write(told))
+
+    def recall(self, query: dict) -> None:
+        asked, question = self.query(query)
+        before = jax.device_get(self.memory)
+        self.recall_given = jitted["recall"](self.config, self.params, self.memory, asked)
+        self.recalled = self.oracle.recall(question)
+        self.same_recall(self.recall_given, self.recalled)
+        jax.tree.map(np.testing.assert_array_equal, before, jax.device_get(self.memory))
+        attention = jitted["attend"](self.config, self.params, self.memory, asked)
+        readout, weights = self.oracle.attend(question)
+        np.testing.assert_allclose(attention.readout, readout, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(attention.weights, weights, rtol=2e-4, atol=1e-6)
+
+    def reinforce(self, rpe: float, mask: int) -> None:
+        if self.recalled is not None:
+            used = self.used(mask)
+            self.memory = jitted["reinforce"](
+                self.config, self.params, self.memory, self.recall_given, np.float32(rpe), used
+            )
+            self.oracle.reinforce(self.recalled, rpe, used)
+
+    def renew(self, mask: int) -> None:
+        if self.recalled is not None:
+            used = self.used(mask)
+            self.memory = jitted["renew"](self.config, self.params, self.memory, self.recall_given, used)
+            self.oracle.renew(self.recalled, used)
+
+    def rebase(self, by: int) -> None:
+        self.memory = dmem.rebase(self.memory, by)
+        self.oracle.rebase(by)
+
+    def used(self, mask: int) -> np.ndarray:
+        return np.array([float(mask >> i & 1) for i in range(self.config.recalled)], np.float32)
+
+    def experience(self, drawn: dict) -> tuple[dmem.Experience, dict]:
+        told = {
+            "embedding": self.places[drawn["place"]], "rpe": np.float32(drawn["rpe"]), "value": np.float32(drawn["value"]),
+            "reward": np.float32(drawn["rpe"] + drawn["value"]), "discount": np.float32(0.5), "task": drawn["task"],
+            "next_embedding": self.places[0], "time": drawn["time"], "payload": drawn["payload"], "valid": drawn["valid"],
+        }  # fmt: skip
+        if drawn["bad"]:
+            name, number = drawn["bad"]
+            told[name] = np.full_like(told[name], number)
+        given = dmem.Experience(
+            **{name: told[name] for name in ("embedding", "rpe", "value", "reward", "discount", "next_embedding")},
+            task=np.int32(told["task"] or 0), time=np.int32(dmem.UNSET if told["time"] is None else told["time"]),
+            utility=np.float32(1), payload=np.int32(told["payload"]), valid=np.bool_(told["valid"]),
+        )  # fmt: skip
+        return given, told
+
+    def query(self, drawn: dict) -> tuple[dmem.Query, dict]:
+        told = {"embedding": self.places[drawn["place"]]} | {k: v for k, v in drawn.items() if k != "place"}
+        filled = {"task": dmem.UNSET, "sign": 0, "min_age": 0, "max_age": 2**31 - 1, "time": dmem.UNSET}
+        numbers = {k: np.int32(v if told.get(k) is None else told[k]) for k, v in filled.items()}
+        return dmem.Query(embedding=told["embedding"], value=np.float32(drawn["value"]), **numbers), told
+
+    def close(self, got, expected, name: str) -> None:
+        got, expected = np.asarray(got), np.asarray(expected)
+        if got.dtype.kind != "f":
+            np.testing.assert_array_equal(got, expected, err_msg=name)
+        elif self.rtol == 0:
+            np.testing.assert_array_equal(got, expected.astype(np.float32), err_msg=name)
+        else:
+            np.testing.assert_allclose(got, expected, rtol=self.rtol, atol=1e-5, err_msg=name)
+
+    def same_info(self, info: dmem.WriteInfo, expected: dict) -> None:
+        for field in dataclasses.fields(info):
+            self.close(getattr(info, field.name), expected[field.name], f"info.{field.name}")
+
+    def same_recall(self, recall: dmem.Recall, expected: dict) -> None:
+        payload = [0 if kept is None else kept for kept in expected["payload"]]
+        for field in dataclasses.fields(recall):
+            wanted = payload if field.name == "payload" else expected[field.name]
+            self.close(getattr(recall, field.name), wanted, f"recall.{field.name}")
+
+    def check_state(self) -> None:
+        memory, oracle = jax.device_get(self.memory), self.oracle
+        for name, tier, slots in (("core", memory.core, oracle.core), ("buffer", memory.buffer, oracle.buffer)):
+            for i, expected in enumerate(slots):
+                if expected is None:
+                    assert tier.id[i] == -1, f"{name}[{i}] should be free"
+                    continue
+                for field, wanted in expected.items():
+                    self.close(getattr(tier, field)[i], wanted, f"{name}[{i}].{field}")
+        for counter, wanted in oracle.stats.items():
+            assert getattr(memory.stats, counter) == wanted, counter
+        assert (memory.clock, memory.next_id) == (oracle.clock, oracle.next_id)
+        assert memory.probe.valid == (oracle.probe is not None)
+        if oracle.probe:
+            self.close(memory.probe.similarity, oracle.probe["cosine"], "probe.similarity")
+            there = np.isfinite(memory.probe.similarity)
+            np.testing.assert_array_equal(memory.probe.slot[there], np.array(oracle.probe["slot"])[there])
+        self.check_invariants(memory)
+
+    def check_invariants(self, memory: dmem.Memory) -> None:
+        ids = np.concatenate([memory.core.id, memory.buffer.id])
+        live, s = ids[ids >= 0], memory.stats
+        assert len(set(live)) == len(live)
+        assert s.seen == s.invalid + s.dropped + s.refused + s.refreshed + s.merged + s.stored
+        assert s.stored == len(live) + s.evicted
+        for leaf in jax.tree.leaves((memory.core, memory.buffer)):
+            assert np.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize("kinds", EXACT.values(), ids=EXACT)
+@hypothesis.given(operations)
+@hypothesis.settings(max_examples=40)
+def test_exact_lives_agree_bit_for_bit(kinds, drawn):
+    life = Life(kinds, EXACT_PARAMS, EXACT_PLACES, rtol=0)
+    for operation in drawn:
+        life.run(*operation)
+
+
+@pytest.mark.parametrize("kinds", LOOSE.values(), ids=LOOSE)
+@hypothesis.given(operations)
+@hypothesis.settings(max_examples=40)
+def test_loose_lives_agree(kinds, drawn):
+    life = Life(kinds, LOOSE_PARAMS, LOOSE_PLACES, rtol=2e-4)
+    for operation in drawn:
+        life.run(*operation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [*EXACT.values(), *LOOSE.values()], ids=[*EXACT, *(f"loose {k}" for k in LOOSE)])
+@hypothesis.given(st.lists(operations, min_size=5, max_size=5))
+@hypothesis.settings(max_examples=200)
+def test_long_lives_agree(kinds, drawn):
+    exact = kinds in EXACT.values()
+    life = Life(kinds, *((EXACT_PARAMS, EXACT_PLACES, 0) if exact else (LOOSE_PARAMS, LOOSE_PLACES, 1e-3)))
+    for operation in (operation for part in drawn for operation in part):
+        life.run(*operation)
