@@ -203,9 +203,11 @@ class HnswlibPerAgent(IndexPerAgent):
         self.indices = []
         for embedding in self.rows["embedding"]:
             index = hnswlib.Index(space="ip", dim=work.dim)
-            # Its stub is behind its code.
-            index.init_index(  # pyright: ignore[reportCallIssue]
-                work.slots, M=16, ef_construction=64, allow_replace_deleted=True
+            index.init_index(
+                work.slots,
+                M=16,
+                ef_construction=64,
+                allow_replace_deleted=True,  # pyright: ignore[reportCallIssue]  (its stub is behind its code)
             )
             index.set_ef(max(64, self.k))
             index.add_items(embedding, np.arange(work.slots), num_threads=1)

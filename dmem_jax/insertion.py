@@ -71,8 +71,7 @@ def insert(
     in_buffer = is_duplicate & ~in_core
     newcomer = (to_core | to_buffer) & ~is_duplicate
 
-    # Each tier is read at one slot and written at the same one: the duplicate's or the victim's. What is written is a
-    # select on the row read there. Without that dependence XLA may schedule the write first, and copies the tier.
+    # Each tier is read at one slot and written at the same one: the duplicate's or the victim's.
     weakest, victim = first_min(eviction_key(config, params, Tier.CORE, core, now))
     core_slot = jnp.where(in_core, duplicate, victim)
     core_row = read(core, core_slot)
@@ -91,11 +90,11 @@ def insert(
     # The buffer's weakest leaves, or else what core pushed out and the buffer does not take.
     evicted_id = jnp.where(buffer_takes, buffer_row.id, jnp.where(pushed_out, core_row.id, -1))
 
-    if config.duplicates == "off":
-        core_value, buffer_value, merges = after(core_row, new), after(buffer_row, asking), jnp.zeros_like(newcomer)
-    else:
+    core_value, buffer_value, merges = new, asking, jnp.zeros_like(newcomer)
+    if config.duplicates != "off":
         known, merges = updated(params, choose(in_core, core_row, buffer_row), new, now)
         core_value, buffer_value = choose(in_core, known, new), choose(in_buffer, known, asking)
+    core_value, buffer_value = after(core_row, core_value), after(buffer_row, buffer_value)
     core = put(core, jnp.where(in_core | core_takes, core_slot, capacity(core)), core_value)
     buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, capacity(buffer))
     if capacity(buffer) > 0:

@@ -81,7 +81,7 @@ def attention(
         tiers = memory.core.embedding, memory.buffer.embedding
     else:
         tiers = over(memory.core.payload), over(memory.buffer.payload)
-    values = [tier.astype(jnp.float32).reshape(tier.shape[0], -1) for tier in tiers]
+    values = [tier.astype(jnp.float32).reshape(tier.shape[0], math.prod(tier.shape[1:])) for tier in tiers]
     parts = jnp.split(weights, [config.core_capacity])
     readout = sum(jnp.einsum("n,nf->f", part, value) for part, value in zip(parts, values, strict=True))
     return Attention(readout=jnp.reshape(readout, tiers[0].shape[1:]), weights=weights)

@@ -7,6 +7,7 @@ No field has a default: a Python scalar left in a leaf would be weakly typed and
 
 import dataclasses
 import enum
+import typing
 
 import jax
 import numpy as np
@@ -14,6 +15,9 @@ from jaxtyping import Array, Bool, Float32, Int32, PyTree
 
 UNSET = int(np.iinfo(np.int32).min)
 """The int32 that says "not given" for `Experience.time`, `Query.task` and `Query.time`."""
+
+
+_State = typing.TypeVar("State")
 
 
 class Tier(enum.IntEnum):
@@ -35,7 +39,8 @@ class Route(enum.IntEnum):
     REFUSED = 6  # weaker than all that is kept
 
 
-def _pytree(cls):
+@typing.dataclass_transform(frozen_default=True)
+def _pytree(cls: type[_State]) -> type[_State]:
     """A frozen dataclass whose fields are pytree children."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 

@@ -39,8 +39,8 @@ class Lives(NamedTuple):
     """What is kept of many lives; leading axis: the lives, first all stationary ones, then all with the move."""
 
     memory: dmem.Memory  # at the end
-    returns: np.ndarray  # [lives, DAYS]
-    deaths: np.ndarray  # [lives, DAYS], bool
+    returns: np.ndarray | jax.Array  # [lives, DAYS]
+    deaths: np.ndarray | jax.Array  # [lives, DAYS], bool
     evenings: agent.Evening  # [lives, DAYS]
     hours: agent.Hour  # [EXAMPLES, DAYS, HOURS]
 
@@ -91,11 +91,11 @@ def measure(lives: Lives, setting: str) -> dict[str, np.ndarray]:
         "kept": lives.evenings.core[:, -1] + lives.evenings.buffer[:, -1],
     }
     return {
-        "return": lives.returns[chosen, LATE:].mean(-1),
-        "deaths": 100.0 * lives.deaths[chosen, LATE:].mean(-1),
-        "deaths_in_life": 100.0 * lives.deaths[chosen].mean(-1),
-        "find_known": lives.evenings.knows_find[chosen, -1],
-        **{name: count[chosen] for name, count in counts.items()},
+        "return": np.asarray(lives.returns[chosen, LATE:]).mean(-1),
+        "deaths": 100.0 * np.asarray(lives.deaths[chosen, LATE:]).mean(-1),
+        "deaths_in_life": 100.0 * np.asarray(lives.deaths[chosen]).mean(-1),
+        "find_known": np.asarray(lives.evenings.knows_find[chosen, -1]),
+        **{name: np.asarray(count[chosen]) for name, count in counts.items()},
     }
 
 
@@ -148,8 +148,8 @@ def table(summary: dict, setting: str) -> Table:
     """The results of one setting for a person."""
     what = {"stationary": "The find stays", "moved": "The find moves at half-time"}[setting]
     grid = Table(title=f"{what}: last quarter of life, means over worlds; +- is half of the 95 % interval")
-    grid.add_column("slots", justify="right")
-    grid.add_column("memory")
+    grid.add_column("slots", justify="right", no_wrap=True)
+    grid.add_column("memory", no_wrap=True)
     for name in (
         "return per day",
         "dmem - this, paired",
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=WORLDS, help="independent worlds (default %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="default %(default)s")
     arguments = parser.parse_args()
-    console, start = Console(width=max(120, Console().width)), time.perf_counter()
+    console, start = Console(width=max(124, Console().width)), time.perf_counter()
     console.print(f"{2 * arguments.worlds} agents at once, each for {world.DAYS} days of {world.HOURS} hours")
     results = run(arguments.worlds, console)
     summary = summarise(results) | {"worlds": arguments.worlds, "seconds": time.perf_counter() - start}

@@ -11,6 +11,7 @@ import numpy as np
 
 matplotlib.use("Agg")  # no window: the pictures are files
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 import dmem_jax as dmem
 from examples import policies, world
@@ -43,7 +44,7 @@ def draw_all(summary: dict, results: dict[tuple[str, int], Lives], out: pathlib.
         plt.close(figure)
 
 
-def returns(summary: dict) -> plt.Figure:
+def returns(summary: dict) -> Figure:
     """Return and deaths late in life, with 95 % intervals, by capacity."""
     figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey="row", layout="constrained")
     for column, (setting, by_slots) in enumerate(summary["settings"].items()):
@@ -67,7 +68,7 @@ def returns(summary: dict) -> plt.Figure:
     return figure
 
 
-def surprises(lives: Lives) -> plt.Figure:
+def surprises(lives: Lives) -> Figure:
     """How the critic's surprise at each kind of outcome fades, and which sizes of surprise are kept."""
     hours = lives.hours
     kinds = {
@@ -105,7 +106,7 @@ def surprises(lives: Lives) -> plt.Figure:
     return figure
 
 
-def stores(results: dict[tuple[str, int], Lives]) -> plt.Figure:
+def stores(results: dict[tuple[str, int], Lives]) -> Figure:
     """D-MEM's stores, who knows where the find is, and return, over a life in which the find moves."""
     figure, (filling, knowing, earning) = plt.subplots(1, 3, figsize=(14, 3.6), layout="constrained")
     days = np.arange(world.DAYS)
@@ -115,7 +116,7 @@ def stores(results: dict[tuple[str, int], Lives]) -> plt.Figure:
         filling.plot(days, evenings.core[half:].mean(0), style, color="#0072B2", label=f"core, {slots} slots in all")
         filling.plot(days, evenings.buffer[half:].mean(0), style, color="#E69F00", label=f"buffer, {slots}")
     filling.set(xlabel="day", ylabel="memories held", title="dmem: the stores")
-    filling.legend(frameon=False, fontsize=7, bbox_to_anchor=(0.5, 0.45), loc="center")
+    filling.legend(frameon=False, fontsize=7, bbox_to_anchor=(0.5, -0.17), loc="upper center", ncols=3)
     for name, colour in COLOURS.items():
         lives = results[name, SLOTS]
         knowing.plot(days, lives.evenings.knows_find[half:].mean(0), color=colour, label=name)
@@ -129,7 +130,7 @@ def stores(results: dict[tuple[str, int], Lives]) -> plt.Figure:
     return figure
 
 
-def recalls(lives: Lives, agent: int = 0) -> plt.Figure:
+def recalls(lives: Lives, agent: int = 0) -> Figure:
     """What one agent recalls at one place of its map, and what each of the two score terms had to say."""
     policy = policies.POLICIES[0]
     config = policies.config_of(policy.family, SLOTS)

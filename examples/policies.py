@@ -74,10 +74,13 @@ POLICIES = (
 
 def config_of(family: Family, slots: int) -> dmem.Config:
     """The program of a family with `slots` slots in all."""
-    common = {"embedding_dim": world.PLACE_DIM, "top_k": RECALLED}
+    dim = world.PLACE_DIM
     if family == "dmem":
-        return dmem.Config(core_capacity=slots // 2, buffer_capacity=slots - slots // 2, **common)
-    return dmem.Config(core_capacity=slots, buffer_capacity=0, duplicates="off", warmup=0, **common)
+        core = slots // 2
+        return dmem.Config(embedding_dim=dim, top_k=RECALLED, core_capacity=core, buffer_capacity=slots - core)
+    return dmem.Config(
+        embedding_dim=dim, top_k=RECALLED, core_capacity=slots, buffer_capacity=0, duplicates="off", warmup=0
+    )
 
 
 def tuned_for(policy: Policy, slots: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ values agree within a tolerance.
 
 import dataclasses
 import types
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -17,21 +18,29 @@ import pytest
 import dmem_jax as dmem
 from tests.oracle import Oracle
 
-SMALL = {"embedding_dim": 4, "core_capacity": 3, "buffer_capacity": 4, "top_k": 3, "warmup": 3, "window": 8}
+SMALL: dict[str, Any] = {
+    "embedding_dim": 4,
+    "core_capacity": 3,
+    "buffer_capacity": 4,
+    "top_k": 3,
+    "warmup": 3,
+    "window": 8,
+}
 EXACT_PARAMS = {
     "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 0.5, "half_life": np.inf, "disaster_half_life": np.inf,
     "threshold_low": 0.25, "threshold_high": 1.0, "quantile_low": 0.25, "quantile_high": 0.75, "schedule_steps": 16.0,
 }  # fmt: skip
-EXACT = {
+EXACT: dict[str, dict[str, Any]] = {
     "search": {"duplicates": "search", "fusion": "plain"},
     "probe": {"duplicates": "probe", "fusion": "plain", "weight_schedule": "fill"},
     "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2)},
-    "quantile": {"duplicates": "search", "fusion": "plain", "thresholds": "quantile", "buffer_eviction": "age_frequency"},
+    "quantile": {"duplicates": "search", "fusion": "plain", "thresholds": "quantile",
+                 "buffer_eviction": "age_frequency"},
     "core only": {"duplicates": "search", "fusion": "plain", "buffer_capacity": 0, "core_capacity": 1, "top_k": 2},
     "unscaled": {"duplicates": "search", "fusion": "plain", "scale": "none", "smoothing": "rank", "smoothing_window": 4,
                  "weight_schedule": "step", "salience": "surprise", "store_next": True},
 }  # fmt: skip
-LOOSE = {
+LOOSE: dict[str, dict[str, Any]] = {
     "defaults": {},
     "search": {"duplicates": "search", "smoothing": "mean", "smoothing_window": 4, "fusion": "min_max"},
     "ranks": {"duplicates": "search", "fusion": "rank", "salience": "value", "top_k": (1, 2), "signal": "outcome"},
@@ -39,9 +48,9 @@ LOOSE = {
 LOOSE_PARAMS = {"half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9}
 
 _AXES = np.eye(4, dtype=np.float32)
-EXACT_PLACES = np.concatenate([_AXES, -_AXES[:1], 2 * _AXES[:2], np.ones((1, 4)), np.zeros((1, 4))]).astype(np.float32)
+EXACT_PLACES = np.concatenate([_AXES, -_AXES[:3], np.ones((1, 4)), np.zeros((1, 4))]).astype(np.float32)
 _RANDOM = np.random.default_rng(7).normal(size=(6, 4))
-LOOSE_PLACES = np.concatenate([_RANDOM, _RANDOM[:3] + 0.05, 3 * _RANDOM[:2]]).astype(np.float32)
+LOOSE_PLACES = np.concatenate([_RANDOM, _RANDOM[:3] + 0.05, 3 * _RANDOM[:2] - 0.02]).astype(np.float32)
 BAD = [("rpe", np.nan), ("reward", np.inf), ("value", -np.inf), ("embedding", np.nan), ("embedding", 1e20)]
 
 places = st.integers(0, 8)
@@ -155,25 +164,25 @@ class Life:
 
     def experience(self, drawn: dict) -> tuple[dmem.Experience, dict]:
         told = {
-            "embedding": self.places[drawn["place"]], "rpe": np.float32(drawn["rpe"]), "value": np.float32(drawn["value"]),
+            "embedding": self.places[drawn["place"]], "rpe": np.float32(drawn["rpe"]),
+            "value": np.float32(drawn["value"]), "valid": drawn["valid"],
             "reward": np.float32(drawn["rpe"] + drawn["value"]), "discount": np.float32(0.5), "task": drawn["task"],
-            "next_embedding": self.places[0], "time": drawn["time"], "payload": drawn["payload"], "valid": drawn["valid"],
+            "next_embedding": self.places[0], "time": drawn["time"], "payload": drawn["payload"],
         }  # fmt: skip
         if drawn["bad"]:
             name, number = drawn["bad"]
             told[name] = np.full_like(told[name], number)
-        given = dmem.Experience(
-            **{name: told[name] for name in ("embedding", "rpe", "value", "reward", "discount", "next_embedding")},
-            task=np.int32(told["task"] or 0), time=np.int32(dmem.UNSET if told["time"] is None else told["time"]),
-            utility=np.float32(1), payload=np.int32(told["payload"]), valid=np.bool_(told["valid"]),
-        )  # fmt: skip
+        fields: dict[str, Any] = {k: v for k, v in told.items() if k not in ("task", "time", "payload", "valid")}
+        fields |= {"task": np.int32(told["task"] or 0), "utility": np.float32(1), "valid": np.bool_(told["valid"])}
+        fields |= {"time": np.int32(dmem.UNSET if told["time"] is None else told["time"])}
+        given = dmem.Experience(**fields, payload=np.int32(told["payload"]))
         return given, told
 
     def query(self, drawn: dict) -> tuple[dmem.Query, dict]:
         told = {"embedding": self.places[drawn["place"]]} | {k: v for k, v in drawn.items() if k != "place"}
         filled = {"task": dmem.UNSET, "sign": 0, "min_age": 0, "max_age": 2**31 - 1, "time": dmem.UNSET}
-        numbers = {k: np.int32(v if told.get(k) is None else told[k]) for k, v in filled.items()}
-        return dmem.Query(embedding=told["embedding"], value=np.float32(drawn["value"]), **numbers), told
+        fields: dict[str, Any] = {k: np.int32(v if told.get(k) is None else told[k]) for k, v in filled.items()}
+        return dmem.Query(embedding=told["embedding"], value=np.float32(drawn["value"]), **fields), told
 
     def close(self, got, expected, name: str) -> None:
         got, expected = np.asarray(got), np.asarray(expected)

@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # (`__init__.py`) is the top: it may import all, and none may import it.
 LAYERS = (
     ("errors", "types", "config"),
-    ("counting", "slots", "decay", "similarity", "signals", "inputs", "size", "gating"),
+    ("allocation", "counting", "slots", "decay", "similarity", "signals", "inputs", "size", "gating"),
     ("duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
     ("memory",),
     ("bundle", "monitor", "value", "sharding", "checkpoint", "ann", "encoders"),

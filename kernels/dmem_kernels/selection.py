@@ -31,7 +31,9 @@ def first_max(scores: Float[Array, " n"]) -> tuple[Float[Array, ""], Int[Array, 
 
 def _first_index(hit: Array) -> Int[Array, ""]:
     n = hit.shape[-1]
-    return jnp.min(jnp.where(hit, jnp.arange(n, dtype=jnp.int32), n - 1))
+    # Up to 2^24 a float32 holds every index exactly, and XLA:CPU reduces floats faster than integers.
+    kind = jnp.float32 if n <= 2**24 else jnp.int32
+    return jnp.min(jnp.where(hit, jnp.arange(n, dtype=kind), n - 1)).astype(jnp.int32)
 
 
 def top_k(scores: Float[Array, " n"], k: int) -> tuple[Float[Array, " k"], Int[Array, " k"]]:
