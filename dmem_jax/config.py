@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
@@ -221,7 +222,7 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
 
 
 def _scalar(name: str, value: Any) -> Array:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return jnp.asarray(value, jnp.float32)
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, PyTree
 
 from dmem_jax.config import Config
@@ -301,7 +302,7 @@ def _payload(payload: PyTree, batch: tuple[int, ...]) -> PyTree:
 
 
 def _is_concrete(array: Array) -> bool:
-    return not isinstance(array, jax.core.Tracer)
+    return not isinstance(array, Tracer)
 
 
 def _refuse_non_finite(name: str, array: Array, valid: Array) -> None:

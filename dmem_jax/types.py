@@ -17,7 +17,7 @@ UNSET = int(np.iinfo(np.int32).min)
 """The int32 that says "not given" for `Experience.time`, `Query.task` and `Query.time`."""
 
 
-_State = typing.TypeVar("State")
+State = typing.TypeVar("State")
 
 
 class Tier(enum.IntEnum):
@@ -40,7 +40,7 @@ class Route(enum.IntEnum):
 
 
 @typing.dataclass_transform(frozen_default=True)
-def _pytree(cls: type[_State]) -> type[_State]:
+def _pytree(cls: type[State]) -> type[State]:
     """A frozen dataclass whose fields are pytree children."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 

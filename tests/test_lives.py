@@ -182,7 +182,8 @@ class Life:
         told = {"embedding": self.places[drawn["place"]]} | {k: v for k, v in drawn.items() if k != "place"}
         filled = {"task": dmem.UNSET, "sign": 0, "min_age": 0, "max_age": 2**31 - 1, "time": dmem.UNSET}
         fields: dict[str, Any] = {k: np.int32(v if told.get(k) is None else told[k]) for k, v in filled.items()}
-        return dmem.Query(embedding=told["embedding"], value=np.float32(drawn["value"]), **fields), told
+        fields |= {"embedding": told["embedding"], "value": np.float32(drawn["value"])}
+        return dmem.Query(**fields), told
 
     def close(self, got, expected, name: str) -> None:
         got, expected = np.asarray(got), np.asarray(expected)
