@@ -502,18 +502,24 @@ def an_experience(**given):
     return dmem.experience(CONFIG, lived().probe.embedding, payload=PAYLOAD, **given)
 
 
+recall_each = jax.jit(jax.vmap(dmem.recall, (None, None, None, 0)))
 BAD_EXPERIENCES = [("valid", False)]
 BAD_EXPERIENCES += [(name, x) for name in ("rpe", "reward", "value", "discount") for x in (np.nan, np.inf, -np.inf)]
 BAD_EXPERIENCES += [(name, x) for name in ("embedding", "next_embedding") for x in (np.nan, np.inf, -np.inf, 1e20)]
 BAD_QUERIES = [("embedding", x) for x in (np.nan, np.inf, -np.inf, 1e20)] + [("value", x) for x in (np.nan, np.inf)]
 
 
+@functools.cache
+def writes():
+    """`lived` after it met each bad experience, and a good one."""
+    met = altered(an_experience(rpe=9.0), *BAD_EXPERIENCES, ("valid", True))
+    written = jax.jit(jax.vmap(dmem.write, (None, None, None, 0)))(CONFIG, PARAMS(), lived(), met)
+    return [agent(written, i) for i in range(len(BAD_EXPERIENCES) + 1)]
+
+
 @pytest.mark.quick
 def test_a_bad_experience_changes_a_counter_and_nothing_else():
-    bad = altered(an_experience(rpe=9.0), *BAD_EXPERIENCES)
-    written = jax.jit(jax.vmap(dmem.write, (None, None, None, 0)))(CONFIG, PARAMS(), lived(), bad)
-    for i, (name, value) in enumerate(BAD_EXPERIENCES):
-        memory, info = agent(written, i)
+    for (memory, info), (name, value) in zip(writes()[:-1], BAD_EXPERIENCES, strict=True):
         # The probe too stays, as does all that is in the windows: nothing was written.
         counted = set() if name == "valid" else {"stats.seen", "stats.invalid"}
         assert differences(lived(), memory) == counted, (name, value)
@@ -560,7 +566,7 @@ def test_a_step_with_a_bad_experience_is_a_step_with_none():
 
 @pytest.mark.quick
 def test_a_bad_query_finds_nothing_and_leaves_no_probe():
-    written, wrote = jax.jit(dmem.write)(CONFIG, PARAMS(), lived(), an_experience(rpe=9.0))
+    written, wrote = writes()[-1]
     assert wrote.route > Route.DROPPED
     for (memory, info), change in zip(steps()[len(BAD_EXPERIENCES) :], BAD_QUERIES, strict=True):
         # The write took place all the same.
@@ -570,7 +576,7 @@ def test_a_bad_query_finds_nothing_and_leaves_no_probe():
         assert_sound(memory)
         assert_nothing_found(info.recall)
     queries = altered(dmem.query(CONFIG, np.ones(D)), ("sign", 0), *BAD_QUERIES)
-    recalls = jax.jit(jax.vmap(dmem.recall, (None, None, None, 0)))(CONFIG, PARAMS(), lived(), queries)
+    recalls = recall_each(CONFIG, PARAMS(), lived(), queries)
     attention = jax.jit(jax.vmap(dmem.attend, (None, None, None, 0)))(CONFIG, PARAMS(), lived(), queries)
     assert recalls.valid[0].all()
     assert attention.weights[0].any()
@@ -592,7 +598,7 @@ def test_a_bad_query_has_no_gradient_that_is_no_number():
 
 @pytest.mark.quick
 def test_bad_feedback_is_counted_and_changes_nothing_else():
-    recall = jax.tree.map(np.asarray, jax.jit(dmem.recall)(CONFIG, PARAMS(), lived(), lived().core.embedding[0]))
+    recall = steps()[0][1].recall
     assert recall.valid.all()
     nan, inf = np.nan, np.inf
     cases = [  # rpe, used, and what then counts as rejected
@@ -739,7 +745,8 @@ def test_a_clock_near_the_end_saturates_and_can_be_set_back():
     far = dmem.rebase(dmem.rebase(back, np.int32(INT_MAX)), np.int32(INT_MAX))
     assert (far.clock == dmem.UNSET).all()  # saturates at the other end, which is int32's least
     oldest = dataclasses.replace(agent(far), clock=np.int32(INT_MAX))
-    recall = jax.jit(dmem.recall)(CONFIG, PARAMS(), oldest, dmem.query(CONFIG, np.ones(D), min_age=INT_MAX))
+    ask = dmem.query(CONFIG, np.ones(D), min_age=INT_MAX)
+    recall = recall_each(CONFIG, PARAMS(), oldest, altered(ask, *[("sign", 0)] * (len(BAD_QUERIES) + 1)))
     assert recall.valid.all()  # an age beyond int32 is the greatest int32
     assert np.isfinite(recall.score).all()
 
