@@ -393,7 +393,8 @@ LIVES, UNITS, STEPS = 4, 6, 120
 AGENTS = LIVES * UNITS  # each life is lived in each unit of reward
 
 
-@functools.partial(jax.jit, static_argnums=0)
+# Lived a few times only, so it should rather compile fast: this takes half the time.
+@functools.partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
 def live(config, params, memories, stream):
     """[AGENTS] agents write, recall for what comes next, and give feedback on the best recalled, [STEPS] times."""
 

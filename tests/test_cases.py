@@ -330,12 +330,11 @@ def test_jaxopt_451_one_trace():
     memory, _ = step(PROBED, PARAMS, empty(), dmem.no_experience(CONFIG, {"mark": 0.0}), A)
     for i in range(3):
         assert jax.tree.map(jax.typeof, memory) == types
-        memory, _ = step(PROBED, PARAMS, memory, experience(np.eye(D)[i], 5.0), dmem.query(PROBED, A))
+        memory, _ = step(PROBED, PARAMS, memory, experience(np.eye(D)[i], 5.0), A)
         other = dmem.experience(CONFIG, [0, 0, 0, 1], rpe=5, task=1, time=i, payload={"mark": 1.0})
         memory, _ = step(PROBED, PARAMS, memory, other, A)
     assert memory.stats.stored == 6
-    # One for the bare embedding and one for the query, at most: other tests may have come first.
-    assert len(TRACES) - traces_before <= 2
+    assert len(TRACES) - traces_before <= 1  # none where another test came first
 
 
 AGENTS = 8
