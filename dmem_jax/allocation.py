@@ -24,6 +24,7 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
       A `Memory` in which no two leaves share a buffer, so that it can be donated.
     """
     inputs.check_config(config)
+    inputs.check_batch_shape(batch_shape)
     spec = inputs.payload_spec(payload)
 
     def filled(shape: tuple[int, ...], dtype: Any, value: Any = 0) -> Array:
@@ -77,5 +78,6 @@ def nbytes(config: Config, payload: PyTree = None) -> int:
     >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
     145
     """
+    payload = inputs.payload_spec(payload)
     leaves = jax.tree.leaves(jax.eval_shape(lambda: init(config, payload)))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

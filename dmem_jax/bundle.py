@@ -1,12 +1,14 @@
 """`make`: the memory functions jitted, vmapped over agents and donated, in one frozen bundle."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
 from jaxtyping import PyTree
 
 from dmem_jax import allocation, inputs, memory
+from dmem_jax.checks import check_leading
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.types import Attention, Experience, Memory, Recall, StepInfo, WriteInfo
@@ -58,29 +60,33 @@ def make(config: Config, payload: PyTree = None, *, agents: int) -> Agents:
     >>> infos.recall.rpe[:, 0].tolist()
     [5.0, -3.0]
     """
+    inputs.check_config(config)
     if isinstance(agents, bool) or not isinstance(agents, int):
         raise ArgumentTypeError(f"agents: expected an integer, got {agents!r}.")
     if agents < 1:
         raise ArgumentValueError(f"agents: expected at least 1, got {agents}.")
     spec = inputs.payload_spec(payload)
 
-    def over_agents(function: Callable, per_agent: int, *, donates: bool) -> Callable:
-        def bound(params, memories, *arguments):
-            return function(config, params, memories, *arguments)
+    def over_agents(function: Callable, *names: str, donates: bool) -> Callable:
+        """`names`: of the arguments beside params, each with a leading axis [agents]."""
 
-        mapped = jax.vmap(bound, in_axes=(None,) + (0,) * per_agent)
-        return jax.jit(mapped, donate_argnums=(1,) if donates else ())
+        def bound(params, *given):
+            for name, argument in zip(names, given, strict=True):
+                check_leading(name, argument, agents)
+            return jax.vmap(functools.partial(function, config, params))(*given)
+
+        return jax.jit(bound, donate_argnums=(1,) if donates else ())
 
     return Agents(
         config=config,
         agents=agents,
         init=lambda: allocation.init(config, spec, batch_shape=(agents,)),
         no_experience=lambda: inputs.no_experience(config, spec, batch_shape=(agents,)),
-        write=over_agents(memory.write, 2, donates=True),
-        write_many=over_agents(memory.write_many, 2, donates=True),
-        recall=over_agents(memory.recall, 2, donates=False),
-        step=over_agents(memory.step, 3, donates=True),
-        reinforce=over_agents(memory.reinforce, 4, donates=True),
-        renew=over_agents(memory.renew, 3, donates=True),
-        attend=over_agents(memory.attend, 2, donates=False),
+        write=over_agents(memory.write, "memories", "experiences", donates=True),
+        write_many=over_agents(memory.write_many, "memories", "experiences", donates=True),
+        recall=over_agents(memory.recall, "memories", "queries", donates=False),
+        step=over_agents(memory.step, "memories", "experiences", "queries", donates=True),
+        reinforce=over_agents(memory.reinforce, "memories", "recalls", "rpe", "used", donates=True),
+        renew=over_agents(memory.renew, "memories", "recalls", "used", donates=True),
+        attend=over_agents(memory.attend, "memories", "queries", donates=False),
     )

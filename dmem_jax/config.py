@@ -106,10 +106,11 @@ class Config:
                 raise ArgumentValueError(f"Config.{name}: expected at least {least}, got {value}.")
             object.__setattr__(self, name, int(value))
         if self.core_capacity + self.buffer_capacity > np.iinfo(np.int32).max:
-            raise ArgumentValueError("Config.core_capacity + Config.buffer_capacity must fit an int32.")
+            pool = self.core_capacity + self.buffer_capacity
+            raise ArgumentValueError(f"Config.core_capacity + Config.buffer_capacity: expected an int32, got {pool}.")
         self._check_top_k()
         for name, kind in _KINDS.items():
-            if getattr(self, name) not in get_args(kind):
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in get_args(kind):
                 expected = ", ".join(map(repr, get_args(kind)))
                 raise ArgumentValueError(f"Config.{name}: expected one of {expected}; got {getattr(self, name)!r}.")
         if not isinstance(self.store_next, bool):
@@ -195,9 +196,10 @@ class Params:
 
 # name: (default, least, greatest); an open end is written as the next float.
 _TINY = float(np.finfo(np.float32).tiny)
+_MAX = float(np.finfo(np.float32).max)  # where infinity would make a NaN of infinity * 0
 _DEFAULTS: dict[str, tuple[float, float, float]] = {
-    "gate_scale": (1.0, 0.0, math.inf),
-    "gate_bias": (2.0, -math.inf, math.inf),
+    "gate_scale": (1.0, 0.0, _MAX),
+    "gate_bias": (2.0, -_MAX, _MAX),
     "threshold_low": (1.0, 0.0, math.inf),
     "threshold_high": (2.0, 0.0, math.inf),
     "quantile_low": (0.9, 0.0, 1.0),
@@ -206,9 +208,9 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
     "duplicate_similarity": (0.98, -1.0, math.inf),
     "duplicate_margin": (0.1, 0.0, math.inf),
     "weaken_rate": (1.0, 0.0, 1.0),
-    "reinforce_rate": (1.0, 0.0, math.inf),
+    "reinforce_rate": (1.0, 0.0, _MAX),
     "renew_rate": (0.5, 0.0, 1.0),
-    "strength_cap": (2.0, 1.0, math.inf),
+    "strength_cap": (2.0, 1.0, _MAX),
     "half_life": (800.0, _TINY, math.inf),
     "disaster_half_life": (800.0, _TINY, math.inf),
     "buffer_half_life": (800.0, _TINY, math.inf),
@@ -224,7 +226,10 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
 def _scalar(name: str, value: Any) -> Array:
     if isinstance(value, Tracer):
         return jnp.asarray(value, jnp.float32)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ArgumentTypeError(f"Params.{name}: expected a real number, got {value!r}.") from error
     if array.dtype.kind not in "iuf":
         raise ArgumentTypeError(f"Params.{name}: expected a real number, got {value!r}.")
     _, least, greatest = _DEFAULTS[name]

@@ -59,6 +59,7 @@ def experience(
       ArgumentTypeError: a wrong kind, named. ArgumentValueError: a wrong shape, a missing rpe, or, outside of jit, a
       number that is not finite in float32 where `valid`; named too.
     """
+    check_config(config)
     embedding = _floats("embedding", embedding)
     batch = _batch_shape(config, "embedding", embedding)
     valid = jnp.ones(batch, bool) if valid is None else _filled("valid", valid, batch, "b")
@@ -99,6 +100,8 @@ def no_experience(config: Config, payload: PyTree = None, batch_shape: tuple[int
       payload: as given to `init`: a pytree of examples or ShapeDtypeStructs of one memory, or None.
       batch_shape: leading axes.
     """
+    check_config(config)
+    check_batch_shape(batch_shape)
     empty = jax.tree.map(lambda leaf: jnp.zeros((*batch_shape, *leaf.shape), leaf.dtype), payload_spec(payload))
     return experience(
         config,
@@ -133,8 +136,23 @@ def query(
     Raises:
       ArgumentTypeError, ArgumentValueError: as `experience`; they name the argument.
     """
-    embedding = _floats("embedding", embedding)
-    batch = _batch_shape(config, "embedding", embedding)
+    check_config(config)
+    return _query(config, "embedding", embedding, value, task, sign, min_age, max_age, time)
+
+
+def _query(
+    config: Config,
+    name: str,
+    embedding: Any,
+    value: Any = None,
+    task: Any = None,
+    sign: Any = None,
+    min_age: Any = None,
+    max_age: Any = None,
+    time: Any = None,
+) -> Query:
+    embedding = _floats(name, embedding)
+    batch = _batch_shape(config, name, embedding)
     if value is None and config.salience == "value":
         raise ArgumentValueError('value: required, for Config.salience="value" compares it with the memories\' values.')
     built = Query(
@@ -148,10 +166,20 @@ def query(
     )
     everywhere = jnp.ones(batch, bool)
     _refuse_non_finite("value", built.value, everywhere)
-    _refuse_non_finite_vector("embedding", embedding, everywhere)
+    _refuse_non_finite_vector(name, embedding, everywhere)
     if _is_concrete(built.sign) and not np.isin(np.asarray(built.sign), (-1, 0, 1)).all():
         raise ArgumentValueError(f"sign: expected -1, 0 or 1, got {sign!r}.")
     return built
+
+
+def check_batch_shape(given: Any) -> None:
+    """Raises by name if it is none."""
+    if not isinstance(given, (tuple, list)) or any(
+        isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in given
+    ):
+        raise ArgumentTypeError(f"batch_shape: expected a tuple of integers, got {given!r}.")
+    if any(n < 0 for n in given):
+        raise ArgumentValueError(f"batch_shape: expected sizes >= 0, got {given!r}.")
 
 
 def check_config(config: Config) -> None:
@@ -162,32 +190,29 @@ def check_config(config: Config) -> None:
 
 def as_query(config: Config, question: Any) -> Query:
     """The query that `recall` and `step` were given, or the one a bare embedding stands for; for one agent."""
-    built = question if isinstance(question, Query) else query(config, question)
-    _expect_one_agent(config, "query.embedding", built.embedding)
-    return built
+    if isinstance(question, Query):
+        return question
+    return _query(config, "query", question)
 
 
-def check_experience(config: Config, stored_payload: PyTree, given: Experience) -> Experience:
+def with_stored_payload(stored_payload: PyTree, given: Experience, name: str = "experience") -> Experience:
     """`given`, for one agent, its payload in the store's dtypes. Raises by name what cannot be written.
 
     `stored_payload`: the payload leaves of a tier, [N, ...]; their axis N is not compared.
     """
-    if not isinstance(given, Experience):
-        raise ArgumentTypeError(f"experience: build it with dmem_jax.experience(...), got {type(given).__name__}.")
-    _expect_one_agent(config, "experience.embedding", given.embedding)
     expected, structure = jax.tree_util.tree_flatten_with_path(stored_payload)
     if jax.tree.structure(given.payload) != structure:
         raise ArgumentValueError(
-            f"experience.payload: expected the structure given to init, {structure}, "
+            f"{name}.payload: expected the structure given to init, {structure}, "
             f"got {jax.tree.structure(given.payload)}."
         )
     leaves = []
     for (path, slots), leaf in zip(expected, jax.tree.leaves(given.payload), strict=True):
-        name = "experience.payload" + jax.tree_util.keystr(path)
+        where = f"{name}.payload{jax.tree_util.keystr(path)}"
         if leaf.shape != slots.shape[1:]:
-            raise ArgumentValueError(f"{name}: expected shape {slots.shape[1:]} as given to init, got {leaf.shape}.")
+            raise ArgumentValueError(f"{where}: expected shape {slots.shape[1:]} as given to init, got {leaf.shape}.")
         if not np.can_cast(leaf.dtype, slots.dtype, "same_kind"):
-            raise ArgumentTypeError(f"{name}: expected {slots.dtype} as given to init, got {leaf.dtype}.")
+            raise ArgumentTypeError(f"{where}: expected {slots.dtype} as given to init, got {leaf.dtype}.")
         leaves.append(leaf.astype(slots.dtype))
     return dataclasses.replace(given, payload=jax.tree.unflatten(structure, leaves))
 
@@ -198,9 +223,7 @@ def payload_spec(payload: PyTree) -> PyTree:
     def spec(leaf: Any) -> jax.ShapeDtypeStruct:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float)):
-            raise ArgumentTypeError(f"payload: expected arrays or ShapeDtypeStructs, got {leaf!r}.")
-        leaf = jnp.asarray(leaf)
+        leaf = _held("payload", leaf)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
     return jax.tree.map(spec, payload)
@@ -222,6 +245,11 @@ def is_finite_query(given: Query) -> Bool[Array, ""]:
     return _has_finite_norm(given.embedding) & jnp.isfinite(given.value)
 
 
+def shift(given: Any, shape: tuple[int, ...]) -> Array:
+    """The int32 argument of `rebase`: [shape], or a scalar for all."""
+    return _filled("by", given, shape, "i")
+
+
 def feedback(name: str, given: Any, shape: tuple[int, ...]) -> Array:
     """A float32 argument of `reinforce` or `renew`: [shape], or a scalar for all of them."""
     array = _filled(name, given, shape, "f")
@@ -235,26 +263,33 @@ def _has_finite_norm(vector: Array) -> Array:
 
 
 def _floats(name: str, given: Any) -> Array:
-    return _filled(name, given, np.shape(given), "f")
+    given = _array(name, given, "float32")
+    return _filled(name, given, given.shape, "f")
+
+
+def _array(name: str, given: Any, expected: str) -> Any:
+    if given is None or isinstance(given, (str, bytes)):
+        raise ArgumentTypeError(f"{name}: expected {expected}, got {given!r}.")
+    if isinstance(given, jax.Array):
+        return given
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ArgumentValueError(f"{name}: expected {expected} of one shape, got rows of several.") from error
 
 
 def _filled(name: str, given: Any, shape: tuple[int, ...], kind: str) -> Array:
     """`given` as a strongly typed array of `shape` and of the kind's dtype: "f" float32, "i" int32, "b" bool."""
     dtype, accepted = {"f": (np.float32, "fiu"), "i": (np.int32, "iu"), "b": (np.bool_, "b")}[kind]
-    if isinstance(given, (str, bytes)) or given is None:
-        raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given!r}.")
-    if not isinstance(given, jax.Array):
-        given = np.asarray(given)
+    given = _array(name, given, np.dtype(dtype).name)
     # bfloat16 and its kin have the NumPy kind "V".
-    given_kind = "f" if jnp.issubdtype(given.dtype, jnp.floating) else given.dtype.kind
+    given_kind = "f" if jnp.issubdtype(given.dtype, jnp.floating) else getattr(given.dtype, "kind", "key")
     if given_kind not in accepted:
         raise ArgumentTypeError(f"{name}: expected {np.dtype(dtype).name}, got {given.dtype}.")
     if given.shape not in ((), shape):
-        raise ArgumentValueError(
-            f"{name}: expected shape {shape} (the embedding's leading axes) or (), got {given.shape}."
-        )
-    if kind == "i" and isinstance(given, np.ndarray) and given.size:
-        least, greatest = given.min(), given.max()
+        raise ArgumentValueError(f"{name}: expected shape {shape} or (), got {given.shape}.")
+    if kind == "i" and given.size and not np.can_cast(given.dtype, np.int32) and _is_concrete(given):
+        least, greatest = np.asarray(given).min(), np.asarray(given).max()
         if least < UNSET or greatest > _INT32_MAX:
             raise ArgumentValueError(f"{name}: expected int32, got values in [{least}, {greatest}].")
     with np.errstate(over="ignore"):
@@ -291,9 +326,7 @@ def _next_embedding(embedding: Array, given: Any) -> Array:
 def _payload(payload: PyTree, batch: tuple[int, ...]) -> PyTree:
     def leaf(path: Any, given: Any) -> Array:
         name = "payload" + jax.tree_util.keystr(path)
-        if not isinstance(given, (jax.Array, np.ndarray, np.generic, bool, int, float)):
-            raise ArgumentTypeError(f"{name}: expected an array, got {given!r}. Keep host objects by memory id.")
-        array = jnp.asarray(given)
+        array = _held(name, given)
         if array.shape[: len(batch)] != batch:
             raise ArgumentValueError(f"{name}: expected leading axes {batch} as the embedding's, got {array.shape}.")
         return lax.convert_element_type(array, array.dtype)
@@ -301,7 +334,21 @@ def _payload(payload: PyTree, batch: tuple[int, ...]) -> PyTree:
     return jax.tree_util.tree_map_with_path(leaf, payload)
 
 
-def _is_concrete(array: Array) -> bool:
+def _held(name: str, given: Any) -> Array:
+    """A payload leaf as an array; what would lose its value by that is refused."""
+    if not isinstance(given, (jax.Array, np.ndarray, np.generic, bool, int, float)):
+        raise ArgumentTypeError(f"{name}: expected an array, got {given!r}. Keep host objects by memory id.")
+    given = _array(name, given, "an array")
+    if getattr(given.dtype, "kind", "key") not in "biufcV":
+        raise ArgumentTypeError(f"{name}: expected numbers, got {given.dtype}. Keep host objects by memory id.")
+    if isinstance(given, np.ndarray) and given.dtype.kind in "iu" and given.size:
+        held = np.iinfo(jax.dtypes.canonicalize_dtype(given.dtype))
+        if given.min() < held.min or given.max() > held.max:
+            raise ArgumentValueError(f"{name}: expected {held.dtype}, got values in [{given.min()}, {given.max()}].")
+    return jnp.asarray(given)
+
+
+def _is_concrete(array: Any) -> bool:
     return not isinstance(array, Tracer)
 
 

@@ -50,7 +50,7 @@ def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, "
         strength = effective_strength(params, row, now)
         faded = jnp.maximum(0.0, row.written_strength - strength)
         return {
-            "strength": strength + params.renew_rate * used * faded,
+            "strength": jnp.minimum(strength + params.renew_rate * used * faded, _MAX),
             "touched": jnp.broadcast_to(now, row.touched.shape),
         }
 

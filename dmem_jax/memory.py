@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from dmem_jax import duplicates, inputs, lifecycle, retrieval
+from dmem_jax.checks import check_acting, check_experience, check_experiences, check_query, check_recall
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import INT32_MAX, add_saturating, subtract_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
@@ -58,10 +59,8 @@ def write(config: Config, params: Params, memory: Memory, experience: Experience
 
 def write_many(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:
     """`write` for each of `experiences` [B] in order; the infos are stacked on a leading axis [B]."""
-    if not isinstance(experiences, Experience) or experiences.embedding.ndim != 2:
-        raise ArgumentValueError(
-            f"experiences: expected an Experience with one leading axis, embedding [B, {config.embedding_dim}]."
-        )
+    check_acting(config, params, memory)
+    experiences = check_experiences(config, memory.core.payload, experiences)
 
     def body(memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
         return write(config, params, memory, experience)
@@ -82,8 +81,8 @@ def recall(config: Config, params: Params, memory: Memory, query: Query | Array)
       ArgumentValueError: at trace time for shapes, and outside of jit for a bare embedding that is not finite. Inside
       jit such a query finds nothing.
     """
-    query = _asked(config, memory, query)
-    return retrieval.search(config, params, memory, query, pool_cosines(memory, query.embedding))
+    query, answerable = _asked(config, params, memory, query)
+    return retrieval.search(config, params, memory, query, answerable, pool_cosines(memory, query.embedding))
 
 
 def step(
@@ -94,13 +93,13 @@ def step(
     It makes one pass over the embeddings, for the recall, which also learns on the way which memories the query would
     be a duplicate of (`Config.duplicates="probe"`); the next write uses that if it writes the same embedding.
     """
-    query = _asked(config, memory, query)
+    query, answerable = _asked(config, params, memory, query)
     memory, written = _write(config, params, memory, experience)
     cosines = pool_cosines(memory, query.embedding)
-    recalled = retrieval.search(config, params, memory, query, cosines)
+    recalled = retrieval.search(config, params, memory, query, answerable, cosines)
     memory = lifecycle.count_recalled(memory, recalled)
     if config.duplicates == "probe":
-        memory = dataclasses.replace(memory, probe=_probe(memory, query, cosines))
+        memory = dataclasses.replace(memory, probe=_probe(memory, query, answerable, cosines))
     return memory, StepInfo(write=written, recall=recalled)
 
 
@@ -124,9 +123,11 @@ def reinforce(
       used: [K] weights >= 0, which of the recalled the decision stood on. Crediting all of them each step ratchets
         junk up.
     """
+    check_acting(config, params, memory)
+    check_recall(config, recall)
     rpe = inputs.feedback("rpe", rpe, ())
     used = inputs.feedback("used", used, (config.recalled,))
-    return lifecycle.strengthen(params, memory, _checked_recall(config, recall), rpe, used)
+    return lifecycle.strengthen(params, memory, recall, rpe, used)
 
 
 def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: ArrayLike) -> Memory:
@@ -134,8 +135,10 @@ def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: 
 
     Gives back `renew_rate` of the strength that has faded since writing. Arguments as in `reinforce`.
     """
+    check_acting(config, params, memory)
+    check_recall(config, recall)
     used = inputs.feedback("used", used, (config.recalled,))
-    return lifecycle.restore(params, memory, _checked_recall(config, recall), used)
+    return lifecycle.restore(params, memory, recall, used)
 
 
 def attend(
@@ -154,10 +157,13 @@ def attend(
     Returns:
       An `Attention`: readout, of the leaf's shape without the slot axis, and weights [core + buffer slots].
     """
-    query = _asked(config, memory, query)
+    query, answerable = _asked(config, params, memory, query)
+    if over is not None and not callable(over):
+        raise ArgumentTypeError(f"over: expected a function of a payload, got {over!r}.")
     if over is not None and memory.core.payload is None:
         raise ArgumentValueError("over: this memory was made without a payload.")
-    return retrieval.attention(config, params, memory, query, pool_cosines(memory, query.embedding), over)
+    cosines = pool_cosines(memory, query.embedding)
+    return retrieval.attention(config, params, memory, query, answerable, cosines, over)
 
 
 def rebase(memory: Memory, by: Any) -> Memory:
@@ -165,23 +171,22 @@ def rebase(memory: Memory, by: Any) -> Memory:
 
     Ages stay as they are; times that would leave int32 saturate. Works on any batch of memories.
     """
-    by = jnp.asarray(by, jnp.int32)
-
-    def shifted(times: Array) -> Array:
-        return subtract_saturating(times, by)
+    if not isinstance(memory, Memory):
+        raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
+    by = inputs.shift(by, memory.clock.shape)
 
     def store(tier: Store) -> Store:
-        return dataclasses.replace(tier, time=shifted(tier.time), touched=shifted(tier.touched))
+        time, touched = (subtract_saturating(times, by[..., None]) for times in (tier.time, tier.touched))
+        return dataclasses.replace(tier, time=time, touched=touched)
 
-    return dataclasses.replace(
-        memory, core=store(memory.core), buffer=store(memory.buffer), clock=shifted(memory.clock)
-    )
+    clock = subtract_saturating(memory.clock, by)
+    return dataclasses.replace(memory, core=store(memory.core), buffer=store(memory.buffer), clock=clock)
 
 
 def _write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
     """One experience, from top to bottom: valid? clock, size, route, contradiction, duplicate, insertion, counters."""
-    _check_memory(config, memory)
-    experience = inputs.check_experience(config, memory.core.payload, experience)
+    check_acting(config, params, memory)
+    experience = check_experience(config, memory.core.payload, experience)
     finite = inputs.is_finite_experience(config, experience)
     valid = experience.valid & finite
 
@@ -290,7 +295,7 @@ def _nearest(config: Config, memory: Memory, experience: Experience) -> tuple[du
     return duplicates.Nearest(slot=probe.slot, similarity=similarity), usable
 
 
-def _probe(memory: Memory, query: Query, cosines: Array) -> Probe:
+def _probe(memory: Memory, query: Query, answerable: Array, cosines: Array) -> Probe:
     """What the answered query tells the next write."""
     task = jnp.where(query.task == UNSET, 0, query.task)
     near = duplicates.nearest(memory, cosines, task)
@@ -299,31 +304,15 @@ def _probe(memory: Memory, query: Query, cosines: Array) -> Probe:
         task=task,
         slot=near.slot,
         similarity=near.similarity,
-        valid=inputs.is_finite_query(query),
+        valid=answerable,
     )
 
 
-def _asked(config: Config, memory: Memory, query: Query | Array) -> Query:
-    _check_memory(config, memory)
-    return inputs.as_query(config, query)
-
-
-def _check_memory(config: Config, memory: Memory) -> None:
-    inputs.check_config(config)
-    if not isinstance(memory, Memory):
-        raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
-    for name, slots in (("core", config.core_capacity), ("buffer", config.buffer_capacity)):
-        got = getattr(memory, name).embedding.shape
-        if got != (slots, config.embedding_dim):
-            raise ArgumentValueError(
-                f"memory.{name}.embedding: expected [{slots}, {config.embedding_dim}] by this config for one agent, "
-                f"got {list(got)}. For many agents wrap the function in jax.vmap, or use dmem_jax.make."
-            )
-
-
-def _checked_recall(config: Config, given: Recall) -> Recall:
-    if not isinstance(given, Recall):
-        raise ArgumentTypeError(f"recall: expected what dmem_jax.recall returned, got {type(given).__name__}.")
-    if given.slot.shape != (config.recalled,):
-        raise ArgumentValueError(f"recall: expected {config.recalled} rows of one agent, got {list(given.slot.shape)}.")
-    return given
+def _asked(config: Config, params: Params, memory: Memory, query: Query | Array) -> tuple[Query, Array]:
+    """The query, and whether it can be answered; where not its numbers are 0, so that no NaN gets anywhere."""
+    check_acting(config, params, memory)
+    query = inputs.as_query(config, query)
+    check_query(config, query)
+    answerable = inputs.is_finite_query(query)
+    embedding, value = (jnp.where(answerable, x, 0.0) for x in (query.embedding, query.value))
+    return dataclasses.replace(query, embedding=embedding, value=value), answerable

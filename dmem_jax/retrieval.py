@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import INT32_MAX, subtract_saturating
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
-from dmem_jax.inputs import is_finite_query
 from dmem_jax.size import current_scale
 from dmem_jax.slots import capacity, read
 from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store, Tier
@@ -21,10 +20,17 @@ _MAX = float(np.finfo(np.float32).max)
 _RRF_OFFSET = 60.0  # of reciprocal rank fusion, as Cormack, Clarke and Buettcher (SIGIR 2009) have it
 
 
-def search(config: Config, params: Params, memory: Memory, query: Query, cosines: Float[Array, " N"]) -> Recall:
-    """The best memories for `query`, whose cosine with every pool slot is `cosines`."""
+def search(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    query: Query,
+    answerable: Bool[Array, ""],
+    cosines: Float[Array, " N"],
+) -> Recall:
+    """The best memories for `query`, whose cosine with every pool slot is `cosines`; none where not `answerable`."""
     now = time_of_recall(memory, query)
-    asked = matches(memory, query, now)
+    asked = matches(memory, query, now) & answerable
     salience = pool_salience(config, params, memory, query, now)
     w = semantic_weight(config, params, memory)
     terms = (
@@ -61,6 +67,7 @@ def attention(
     params: Params,
     memory: Memory,
     query: Query,
+    answerable: Bool[Array, ""],
     cosines: Float[Array, " N"],
     over: Callable[[PyTree], Array] | None = None,
 ) -> Attention:
@@ -73,7 +80,7 @@ def attention(
     w = semantic_weight(config, params, memory)
     salience = pool_salience(config, params, memory, query, now)
     log2_strength = _pooled(memory, lambda tier: log2_effective_strength(params, tier, now))
-    asked = matches(memory, query, now) & (log2_strength > -jnp.inf)
+    asked = matches(memory, query, now) & answerable & (log2_strength > -jnp.inf)
     logits = w * cosines / params.semantic_temperature + (1.0 - w) * salience / params.salience_temperature
     logits = jnp.where(asked, jnp.clip(logits, -_MAX, _MAX) + math.log(2.0) * log2_strength, 0.0)
     weights = masked_softmax(logits, asked)
@@ -101,7 +108,7 @@ def matches(memory: Memory, query: Query, now: Int32[Array, ""]) -> Bool[Array, 
         right_sign = (query.sign == 0) | ((tier.rpe >= 0) == (query.sign > 0))
         return (tier.id >= 0) & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)
 
-    return _pooled(memory, of_tier) & is_finite_query(query)
+    return _pooled(memory, of_tier)
 
 
 def pool_salience(

@@ -203,7 +203,7 @@ def as_float32(name: str, x: ArrayLike) -> Float[Array, "..."]:
     """`x` as a strongly typed float32 array; a TypeError that names it where it does not hold real numbers."""
     try:
         array = jnp.asarray(x)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"{name}: expected an array of real numbers, got {type(x).__name__}.") from error
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise ArgumentTypeError(f"{name}: expected floats or integers, got dtype {array.dtype}.")

@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAYERS = (
     ("errors", "types", "config"),
     ("allocation", "counting", "slots", "decay", "similarity", "signals", "inputs", "size", "gating"),
-    ("duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
+    ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
     ("memory",),
     ("bundle", "monitor", "value", "sharding", "checkpoint", "ann", "encoders"),
     ("agent",),
