@@ -30,6 +30,7 @@ from dmem_jax.types import (
     Route,
     StepInfo,
     Store,
+    Tier,
     WriteInfo,
 )
 
@@ -220,7 +221,7 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
     )  # fmt: skip
     memory = dataclasses.replace(memory, next_id=memory.next_id + placed.stored.astype(jnp.int32))
 
-    kept_as = jnp.where(placed.tier == 0, jnp.int32(Route.CORE), jnp.int32(Route.BUFFER))
+    kept_as = jnp.where(placed.tier == Tier.CORE, jnp.int32(Route.CORE), jnp.int32(Route.BUFFER))
     kept_as = jnp.where(placed.stored, kept_as, jnp.int32(Route.REFUSED))
     kept_as = jnp.where(is_duplicate, jnp.int32(Route.REFRESHED), kept_as)
     kept_as = jnp.where(placed.merged, jnp.int32(Route.MERGED), kept_as)
