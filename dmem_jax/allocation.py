@@ -55,7 +55,7 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
         buffer=store(config.buffer_capacity),
         router=Router(
             sizes=ring(config.window),
-            magnitudes=ring(0 if config.smoothing == "none" else config.smoothing_window),
+            magnitudes=ring({"none": 0, "mean": config.smoothing_window, "rank": config.window}[config.smoothing]),
             seen=filled((), jnp.int32),
             **scalars((), "scale_mean", "scale_weight", dtype=jnp.float32),
         ),

@@ -54,29 +54,30 @@ class Config:
     """Slots of the core, where great surprises are engraved, >= 1. 64 keeps a whole life's wonders and dangers of the
     demo world [M]."""
     buffer_capacity: int = 192
-    """Slots of the buffer, where lesser surprises rest, >= 0 (0: a core only). Three times the core: it turns over
-    faster."""
+    """Slots of the buffer, where lesser surprises rest, >= 0. Three times the core: it turns over faster. With 0
+    there is a core only, and after the warm-up what is no great surprise is refused."""
     top_k: int | tuple[int, int] = 8
-    """Memories per recall, >= 1; or (delights, disasters), a quota for each sign. One mixed list, since an even split
-    lost return in a world that moved [M]."""
+    """Memories per recall, >= 1; or (delights, disasters), a quota for each sign, >= 0, not both 0. One mixed
+    list, since an even split lost return in a world that moved [M]."""
     signal: Signal = "given"
     """Where the RPE comes from: "given" by the caller, or "outcome", computed as reward - value by `experience`."""
     smoothing: Smoothing = "none"
-    """Of |rpe| before it is scaled: none; the mean of the last n; its percentile rank among the last n (with scale
-    "none", for a rank has no unit). "none": a rare event is one event, and a mean blunts it."""
+    """Of |rpe| before it is scaled: none; the mean of the last n; its percentile rank among the last `window` (with
+    scale "none" and thresholds in [0, 1], for that is what a rank is). "none": a rare event is one event, and a mean
+    blunts it."""
     smoothing_window: int = 32
-    """n of the smoothing, experiences, >= 1. As many as the warm-up."""
+    """n of smoothing by a mean, experiences, >= 1. As many as the warm-up."""
     scale: Scale = "running"
     """Sizes are |rpe| over "running", the mean |rpe| of all experiences so far, so that no threshold depends on the
-    unit of reward; "none" leaves them in reward units [M]."""
+    unit of reward [M]; or over "none": they stay in reward units."""
     thresholds: Thresholds = "fixed"
     """"fixed": multiples of the current average surprise; "quantile": ranks within the last `window` sizes. Both won
     alike once adaptive [M]; fixed costs less."""
     window: int = 128
-    """W, sizes remembered for the quantile thresholds, >= 1. Enough for a .98 quantile to mean two or three events."""
+    """W, sizes (or |rpe|) remembered for ranks, >= 1. Enough for a .98 quantile to mean two or three events."""
     warmup: int = 32
-    """Sizes seen before thresholds decide, >= 0; until then every surprise goes to the buffer. A scale over fewer
-    experiences is noise."""
+    """Sizes seen before thresholds decide, >= 0; until then every surprise goes to the buffer, or to core where there
+    is none. A scale over fewer experiences is noise."""
     duplicates: Duplicates = "probe"
     """How a newcomer's duplicate is found: "probe" uses what the last `step` saw when it answered the same embedding
     (free); "search" makes a pass over all embeddings at each write (exact, for writes whose embedding was not the last
@@ -153,28 +154,28 @@ _SIZES = {
 class Params:
     """Scalars that may be traced, differentiated, swept and vmapped over. Build with `Params.default(config, ...)`."""
 
-    gate_scale: Float[Array, "*b"]  # alpha of sigmoid(alpha * size - beta); >= 0; default 1
-    gate_bias: Float[Array, "*b"]  # beta; default 2: routine is gated to a quarter. Neither had a measurable effect [M]
-    threshold_low: Float[Array, "*b"]  # size up to which an experience is dropped; default 1, the average surprise [M]
-    threshold_high: Float[Array, "*b"]  # size above which it goes to core; default 2 [M]
+    gate_scale: Float[Array, "*b"]  # alpha of sigmoid(alpha * size - beta); >= 0; default 1: no measurable effect [M]
+    gate_bias: Float[Array, "*b"]  # beta, any number; default 2: routine is gated to a quarter; no effect either [M]
+    threshold_low: Float[Array, "*b"]  # size up to which it is dropped; >= 0; default 1: the average surprise [M]
+    threshold_high: Float[Array, "*b"]  # size above which it goes to core; >= 0; default 2: twice the average [M]
     quantile_low: Float[Array, "*b"]  # rank in [0, 1] below which it is dropped; default .9 [M] (the article: .2)
     quantile_high: Float[Array, "*b"]  # rank in [0, 1] from which it goes to core; default .98 [M] (the article: .8)
     scale_rate: Float[Array, "*b"]  # rate of the running scale, in (0, 1]; default .01: some hundred experiences
-    duplicate_similarity: Float[Array, "*b"]  # tau, cosine of a duplicate; default .98: neighbours are other facts [M]
-    duplicate_margin: Float[Array, "*b"]  # a duplicate merges when |rpe| > (1 + margin) |old|; >= 0; default .1
+    duplicate_similarity: Float[Array, "*b"]  # tau, least cosine of a duplicate; >= -1, above 1: none; default .98 [M]
+    duplicate_margin: Float[Array, "*b"]  # it merges if |rpe| > (1 + margin) |old|; >= 0; default .1: above noise
     weaken_rate: Float[Array, "*b"]  # share of strength that a full contradiction takes, in [0, 1]; default 1 [M]
     reinforce_rate: Float[Array, "*b"]  # strength gained per unit of rpe when it led to good; >= 0; default 1 [M]
     renew_rate: Float[Array, "*b"]  # share of the faded strength given back, in [0, 1]; default .5 [M]
     strength_cap: Float[Array, "*b"]  # reinforcing lifts to at most this x written strength; >= 1; default 2 [M]
     half_life: Float[Array, "*b"]  # clock units, > 0, inf: no decay; default 800: twenty episodes of the demo [M]
     disaster_half_life: Float[Array, "*b"]  # the same for rpe < 0; default 800: longer pushes the delights out [M]
-    buffer_half_life: Float[Array, "*b"]  # clock units, > 0; default 800; used by "age_frequency" alone
+    buffer_half_life: Float[Array, "*b"]  # clock units, > 0; for "age_frequency" alone; default 800: as half_life
     semantic_weight: Float[Array, "*b"]  # w of meaning against salience, in [0, 1]; default .5; .25 to .75 alike [M]
     semantic_weight_start: Float[Array, "*b"]  # w at the start of a schedule, in [0, 1]; default 1: meaning alone
-    schedule_steps: Float[Array, "*b"]  # clock units that a "step" schedule takes, > 0; default 10,000
+    schedule_steps: Float[Array, "*b"]  # clock units of a "step" schedule, > 0; default 10,000: an early life
     semantic_temperature: Float[Array, "*b"]  # of the softmax over cosines, > 0; default .1: at 1 they drown [M]
     salience_temperature: Float[Array, "*b"]  # of the softmax over salience, > 0; default 1 [M]
-    value_temperature: Float[Array, "*b"]  # reward units over which values count as close, > 0; default 1
+    value_temperature: Float[Array, "*b"]  # reward units in which values are close, > 0; default 1: rewards of 1
 
     @staticmethod
     def default(config: Config, **changes: Any) -> "Params":
@@ -219,7 +220,7 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
     "schedule_steps": (10_000.0, _TINY, math.inf),
     "semantic_temperature": (0.1, _TINY, math.inf),
     "salience_temperature": (1.0, _TINY, math.inf),
-    "value_temperature": (1.0, _TINY, math.inf),
+    "value_temperature": (1.0, _TINY, _MAX),
 }
 
 

@@ -4,13 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from dmem_jax.config import Params
-from dmem_jax.counting import subtract_saturating
+from dmem_jax.counting import elapsed
 from dmem_jax.types import Store
 
 
 def age(now: Int32[Array, ""], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
     """now - then in clock units, as a float."""
-    return subtract_saturating(now, then).astype(jnp.float32)
+    return elapsed(now, then).astype(jnp.float32)
 
 
 def half_lives_faded(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
@@ -21,7 +21,9 @@ def half_lives_faded(params: Params, store: Store, now: Int32[Array, ""]) -> Flo
 
 def effective_strength(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
     """strength * 2^(-age / half_life), reward units."""
-    return store.strength * jnp.exp2(-half_lives_faded(params, store, now))
+    # In two halves: a factor of its own would underflow long before the product of a great strength does.
+    half = jnp.exp2(-0.5 * half_lives_faded(params, store, now))
+    return store.strength * half * half
 
 
 def log2_effective_strength(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:

@@ -1,6 +1,7 @@
 """One fact, one memory: the nearest memories of a newcomer's place, and what becomes of them."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +28,12 @@ class Nearest:
 def nearest(memory: Memory, cosines: Float[Array, " N"], task: Int32[Array, ""]) -> Nearest:
     """For each sign, the live memory of `task` with the greatest cosine; the lower slot on ties."""
 
-    def candidates(tier: Store) -> Array:
-        comparable = (tier.id >= 0) & (tier.task == task)
-        disaster = tier.rpe < 0
-        return jnp.stack([comparable & ~disaster, comparable & disaster])
+    def found(of_sign: Callable[[Store], Array]) -> tuple[Array, Array]:
+        comparable = [(tier.id >= 0) & (tier.task == task) & of_sign(tier) for tier in (memory.core, memory.buffer)]
+        return first_max(canonical(jnp.where(jnp.concatenate(comparable), cosines, -jnp.inf)))
 
-    of_sign = jnp.concatenate([candidates(memory.core), candidates(memory.buffer)], axis=-1)
-    scores = canonical(jnp.where(of_sign, cosines[None, :], -jnp.inf))
-    similarity, slot = jax.vmap(first_max)(scores)
-    return Nearest(slot=slot, similarity=similarity)
+    best, slot = zip(found(lambda tier: tier.rpe >= 0), found(lambda tier: tier.rpe < 0), strict=True)
+    return Nearest(slot=jnp.stack(slot), similarity=jnp.stack(best))
 
 
 def nowhere(memory: Memory) -> Nearest:
@@ -88,6 +86,7 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
 
     Count-weighted means for what was experienced, the greater strength, and the payload of the greater surprise.
     """
+    strength = jnp.maximum(effective_strength(params, old, now), new.strength)
     n = old.count.astype(jnp.float32) + 1.0
 
     def mean(a: Array, b: Array) -> Array:
@@ -106,8 +105,8 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
         reward=mean(old.reward, new.reward),
         value=mean(old.value, new.value),
         time=now,
-        strength=jnp.maximum(effective_strength(params, old, now), new.strength),
-        written_strength=jnp.maximum(old.written_strength, new.written_strength),
+        strength=strength,
+        written_strength=strength,
         touched=now,
         count=add_saturating(old.count, jnp.ones_like(old.count)),
         contradicted=jnp.zeros_like(old.contradicted),

@@ -21,7 +21,7 @@ def route(
 
     fixed: size above threshold_high goes to core, above threshold_low to the buffer. quantile: the same with the rank
     of the size among the last W, quantile_low and quantile_high included. Until `Config.warmup` sizes are seen every
-    surprise goes to the buffer: a scale over fewer experiences is noise.
+    surprise goes to the buffer, or to core where there is no buffer: a scale over fewer experiences is noise.
     """
     if config.thresholds == "fixed":
         to_core, to_buffer = size > params.threshold_high, size > params.threshold_low
@@ -33,5 +33,5 @@ def route(
     to_buffer = jnp.where(warming_up, magnitude > 0, to_buffer)
     dropped, buffer, core = jnp.int32(Route.DROPPED), jnp.int32(Route.BUFFER), jnp.int32(Route.CORE)
     if config.buffer_capacity == 0:
-        buffer = core
+        to_core = to_core | (to_buffer & warming_up)
     return jnp.where(to_core, core, jnp.where(to_buffer, buffer, dropped))

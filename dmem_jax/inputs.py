@@ -254,6 +254,8 @@ def feedback(name: str, given: Any, shape: tuple[int, ...]) -> Array:
     """A float32 argument of `reinforce` or `renew`: [shape], or a scalar for all of them."""
     array = _filled(name, given, shape, "f")
     _refuse_non_finite(name, array, jnp.ones(shape, bool))
+    if name == "used" and _is_concrete(array) and (np.asarray(array) < 0).any():
+        raise ArgumentValueError(f"used: expected weights >= 0, got {given!r}.")
     return array
 
 

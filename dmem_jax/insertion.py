@@ -34,7 +34,8 @@ class Placement:
 def eviction_key(config: Config, params: Params, tier: Tier, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
     """One float32 per slot: the least leaves first, and what wants to come in must exceed it.
 
-    -inf is a free slot; a live memory of strength 0 stands just above.
+    -inf is a free slot; a live memory of strength 0 stands just above. Strengths that differ by less than some 1e-6 of
+    themselves have one logarithm in float32, and tie.
     """
     if tier == Tier.BUFFER and config.buffer_eviction == "age_frequency":
         successes = jnp.log2(1.0 + store.successes.astype(jnp.float32))

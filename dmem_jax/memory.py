@@ -170,7 +170,8 @@ def attend(
 def rebase(memory: Memory, by: Any) -> Memory:
     """`memory` with `by` (int32, clock units) taken off its clock and all its times, so that a clock never runs out.
 
-    Ages stay as they are; times that would leave int32 saturate. Works on any batch of memories.
+    Ages stay as they are; times that would leave int32 saturate. A "step" schedule reads the clock, and goes back with
+    it. Works on any batch of memories.
     """
     if not isinstance(memory, Memory):
         raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
@@ -210,7 +211,7 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
     alike = nearest.similarity >= params.duplicate_similarity
     own = (experience.rpe < 0).astype(jnp.int32)
     is_duplicate = admitted & alike[own]
-    is_contradiction = admitted & alike[1 - own]
+    is_contradiction = admitted & alike[1 - own] & (experience.rpe != 0)
     if config.duplicates != "off":
         memory = duplicates.contradict(params, memory, experience.rpe, nearest.slot[1 - own], is_contradiction)
 
@@ -250,7 +251,7 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
         "demoted": placed.demoted_id >= 0,
         "contradicted": is_contradiction,
         "unprobed": admitted & ~probed,
-        "exhausted": valid & exhausted,
+        "exhausted": valid & exhausted & (decision != Route.DROPPED),
     }
     raised = {name: add_saturating(getattr(memory.stats, name), happened) for name, happened in counters.items()}
     return dataclasses.replace(memory, stats=dataclasses.replace(memory.stats, **raised)), info

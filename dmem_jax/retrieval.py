@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from dmem_jax.config import Config, Params
-from dmem_jax.counting import INT32_MAX, subtract_saturating
+from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
 from dmem_jax.size import current_scale
 from dmem_jax.slots import capacity, read
@@ -47,7 +47,7 @@ def search(
     # Free of the embeddings: only what a recall returns is gathered.
     rows = _gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
-    semantic, salience = read((cosines, salience), slot)
+    semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), slot))
     return Recall(
         slot=jnp.where(in_core, slot, slot - core_capacity),
         tier=jnp.where(in_core, jnp.int32(Tier.CORE), jnp.int32(Tier.BUFFER)),
@@ -90,6 +90,8 @@ def attention(
         tiers = over(memory.core.payload), over(memory.buffer.payload)
     values = [tier.astype(jnp.float32).reshape(tier.shape[0], math.prod(tier.shape[1:])) for tier in tiers]
     parts = jnp.split(weights, [config.core_capacity])
+    if over is not None:  # a payload may hold anything, also where no weight is
+        values = [jnp.where(part[:, None] > 0, value, 0.0) for part, value in zip(parts, values, strict=True)]
     readout = sum(jnp.einsum("n,nf->f", part, value) for part, value in zip(parts, values, strict=True))
     return Attention(readout=jnp.reshape(readout, tiers[0].shape[1:]), weights=weights)
 
@@ -103,7 +105,7 @@ def matches(memory: Memory, query: Query, now: Int32[Array, ""]) -> Bool[Array, 
     """Which pool slots hold a memory that the query asks for."""
 
     def of_tier(tier: Store) -> Array:
-        age = subtract_saturating(now, tier.time)
+        age = elapsed(now, tier.time)
         right_task = (query.task == UNSET) | (tier.task == query.task)
         right_sign = (query.sign == 0) | ((tier.rpe >= 0) == (query.sign > 0))
         return (tier.id >= 0) & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)
@@ -186,12 +188,13 @@ def _pooled(memory: Memory, of_tier: Callable[[Store], Array]) -> Array:
 
 def _gather(memory: Memory, fields: Callable[[Store], PyTree], slot: Int32[Array, " K"]) -> PyTree:
     """The `fields` at pool slots `slot`; zeros at the pool's capacity."""
-    core_capacity = capacity(memory.core)
-    in_core = slot < core_capacity
+    core_capacity, pool = capacity(memory.core), capacity(memory.core) + capacity(memory.buffer)
+    in_core, in_buffer = slot < core_capacity, (slot >= core_capacity) & (slot < pool)
     from_core = read(fields(memory.core), slot)
-    from_buffer = read(fields(memory.buffer), jnp.where(in_core, INT32_MAX, slot - core_capacity))
+    from_buffer = read(fields(memory.buffer), jnp.maximum(0, slot - core_capacity))
 
     def either(a: Array, b: Array) -> Array:
-        return jnp.where(in_core.reshape(in_core.shape + (1,) * (a.ndim - 1)), a, b)
+        of_row = lambda flag: flag.reshape(flag.shape + (1,) * (a.ndim - 1))  # noqa: E731
+        return jnp.where(of_row(in_core), a, jnp.where(of_row(in_buffer), b, jnp.zeros_like(b)))
 
     return jax.tree.map(either, from_core, from_buffer)

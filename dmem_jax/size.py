@@ -23,9 +23,7 @@ def current_scale(config: Config, router: Router) -> Float[Array, ""]:
     """
     if config.scale == "none":
         return jnp.ones_like(router.scale_mean)
-    started = router.scale_weight > 0
-    mean = router.scale_mean / jnp.where(started, router.scale_weight, 1.0)
-    return jnp.where(started, jnp.clip(mean, _MIN_NORMAL, _MAX), 1.0)
+    return jnp.where(router.scale_weight > 0, jnp.clip(router.scale_mean, _MIN_NORMAL, _MAX), 1.0)
 
 
 def surprise_size(config: Config, router: Router, magnitude: Float[Array, ""]) -> Float[Array, ""]:
@@ -46,15 +44,18 @@ def observe(
     valid: Bool[Array, ""],
 ) -> Router:
     """The router after it has seen an experience, whatever became of it."""
-    rate = params.scale_rate
+    # A mean that moves towards what it sees stays where it is in a constant stream. A decayed sum over its decayed
+    # weight would wander by a rounding, and sizes of 1.0000001 would pass for surprises.
+    weight = (1 - params.scale_rate) * router.scale_weight + params.scale_rate
+    mean = router.scale_mean + params.scale_rate / weight * (magnitude - router.scale_mean)
     magnitudes = router.magnitudes
     return dataclasses.replace(
         router,
         sizes=_pushed(router.sizes, size, valid),
         magnitudes=magnitudes if config.smoothing == "none" else _pushed(magnitudes, magnitude, valid),
         seen=add_saturating(router.seen, valid),
-        scale_mean=jnp.where(valid, (1 - rate) * router.scale_mean + rate * magnitude, router.scale_mean),
-        scale_weight=jnp.where(valid, (1 - rate) * router.scale_weight + rate, router.scale_weight),
+        scale_mean=jnp.where(valid, mean, router.scale_mean),
+        scale_weight=jnp.where(valid, weight, router.scale_weight),
     )
 
 

@@ -17,12 +17,15 @@ def capacity(store: Store) -> int:
 
 
 def read(store: Tree, slot: Int32[Array, "*k"]) -> Tree:
-    """The rows at `slot` >= 0; zeros where it is the capacity."""
+    """The rows at `slot` >= 0; whatever the last one holds where `slot` is the capacity.
+
+    Slots are never negative, and saying so spares XLA:CPU a correction that it would repeat for each number of a row.
+    """
 
     def rows(leaf: Array) -> Array:
         if leaf.shape[0] == 0:  # a memory without a buffer; jax refuses to index an empty axis
             return jnp.zeros((*slot.shape, *leaf.shape[1:]), leaf.dtype)
-        return leaf.at[slot].get(mode="fill", fill_value=0)
+        return leaf.at[slot].get(mode="clip", wrap_negative_indices=False)
 
     return jax.tree.map(rows, store)
 
@@ -34,7 +37,7 @@ def put(store: Tree, slot: Int32[Array, "*k"], row: PyTree) -> Tree:
     """
 
     def updated(leaf: Array, new: Array) -> Array:
-        return leaf.at[slot].set(new, mode="drop") if leaf.shape[0] else leaf
+        return leaf.at[slot].set(new, mode="drop", wrap_negative_indices=False) if leaf.shape[0] else leaf
 
     return jax.tree.map(updated, store, row)
 
@@ -52,7 +55,7 @@ def after(read_row: PyTree, row: Tree) -> Tree:
     """
 
     def depend(old: Array, new: Array) -> Array:
-        whole = old.astype(jnp.int32)
+        whole = jnp.real(old).astype(jnp.int32)
         return jnp.where(whole * whole == 2, jnp.zeros_like(new), new)
 
     return jax.tree.map(depend, read_row, row)

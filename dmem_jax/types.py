@@ -87,11 +87,11 @@ class Store:
     task: Int32[Array, "*b"]
     time: Int32[Array, "*b"]  # clock when written or last merged
     strength: Float32[Array, "*b"]  # priority as of `touched`, >= 0, reward units
-    written_strength: Float32[Array, "*b"]  # strength given by the gate at writing, reward units
+    written_strength: Float32[Array, "*b"]  # strength at writing, or at the last merge, reward units
     touched: Int32[Array, "*b"]  # clock when last written, strengthened, renewed, refreshed or merged
     recalls: Int32[Array, "*b"]  # times returned by `step`
     successes: Int32[Array, "*b"]  # times reinforced by a good outcome
-    count: Int32[Array, "*b"]  # experiences merged into it, itself included
+    count: Int32[Array, "*b"]  # experiences that it stands for, merged and refreshed ones included
     contradicted: Bool[Array, "*b"]  # a memory of opposite sign was met at this place since it was last confirmed
     id: Int32[Array, "*b"]  # identity, never reused; -1 where the slot is free
     payload: PyTree
@@ -112,9 +112,9 @@ class Router:
     """What the gate knows of the stream so far, dropped experiences included: it decides sizes and thresholds."""
 
     sizes: Ring  # the last W sizes, for the quantile thresholds
-    magnitudes: Ring  # the last n |rpe|, for smoothing (empty where there is none)
+    magnitudes: Ring  # the last |rpe|, for smoothing (empty where there is none)
     seen: Int32[Array, "*b"]  # sizes seen, saturating
-    scale_mean: Float32[Array, "*b"]  # exponential mean of |rpe|, reward units, not yet bias-corrected
+    scale_mean: Float32[Array, "*b"]  # exponential mean of |rpe|, reward units, bias-corrected
     scale_weight: Float32[Array, "*b"]  # the weight that this mean has gathered, in [0, 1]
 
 
@@ -150,7 +150,7 @@ class Stats:
     unprobed: Int32[Array, "*b"]  # stored without a duplicate check: the probe was of another query
     stale: Int32[Array, "*b"]  # feedback for a memory that is gone
     rejected: Int32[Array, "*b"]  # feedback that was not a finite number
-    exhausted: Int32[Array, "*b"]  # dropped because the ids ran out (also counted in dropped)
+    exhausted: Int32[Array, "*b"]  # not stored because the ids ran out (also counted in dropped)
 
 
 @_pytree
@@ -168,7 +168,8 @@ class Memory:
 
 @_pytree
 class Recall:
-    """The K recalled memories, best first. Rows that are not `valid` are filler: id -1, score -inf, all else 0."""
+    """The K recalled memories, best first. Rows that are not `valid` are filler: id -1, score -inf,
+    (Tier.BUFFER, its capacity) for a place, all else 0."""
 
     slot: Int32[Array, "*b K"]  # within its tier
     tier: Int32[Array, "*b K"]  # a Tier

@@ -68,9 +68,9 @@ class Oracle:
         self.stats: dict[str, int] = dict.fromkeys(f"{OUTCOMES} {EVENTS}".split(), 0)
         self.probe: dict | None = None
         self.experienced = 0  # valid experiences so far, dropped ones too, as in the three that follow
-        self.magnitudes: deque = deque(maxlen=config.smoothing_window)  # of |rpe|, the last
+        self.magnitudes: deque = deque(maxlen=config.window if config.smoothing == "rank" else config.smoothing_window)
         self.sizes: deque = deque(maxlen=config.window)
-        self.mean, self.weight = F(0), F(0)  # the running mean of |rpe| is mean / weight
+        self.mean, self.weight = F(0), F(0)  # of |rpe|: exponential mean, and the weight it has gathered
 
     @property
     def core(self) -> list[Any]:
@@ -163,26 +163,26 @@ class Oracle:
     def scale(self):
         if self.config.scale == "none" or self.experienced == 0:
             return F(1)
-        return min(max(self.mean / self.weight, FLOAT_TINY), FLOAT_MAX)
+        return min(max(self.mean, FLOAT_TINY), FLOAT_MAX)
 
     def route(self, size, magnitude) -> int:
         p = self.params
-        if self.next_id == INT_MAX:  # no id is left for anything new
-            self.count("exhausted")
-            return DROPPED
         if self.experienced < self.config.warmup:
-            route = BUFFER if magnitude > 0 else DROPPED
+            route = (BUFFER if self.buffer else CORE) if magnitude > 0 else DROPPED
         elif self.config.thresholds == "fixed":
             route = CORE if size > p.threshold_high else BUFFER if size > p.threshold_low else DROPPED
         else:
             share = share_smaller(self.sizes, size)
             route = CORE if share >= p.quantile_high else DROPPED if share < p.quantile_low else BUFFER
-        return CORE if route == BUFFER and not self.buffer else route
+        if route != DROPPED and self.next_id == INT_MAX:  # no id is left for anything new
+            self.count("exhausted")
+            return DROPPED
+        return route
 
     def take_in(self, size, magnitude):
         rate = self.params.scale_rate
-        self.mean = (F(1) - rate) * self.mean + rate * magnitude
-        self.weight = (F(1) - rate) * self.weight + rate  # so that mean / weight is unbiased from the first on
+        self.weight = (F(1) - rate) * self.weight + rate  # what all that was seen weighs; the newest weighs `rate`
+        self.mean += rate / self.weight * (magnitude - self.mean)
         self.magnitudes.append(magnitude)
         self.sizes.append(size)
         self.experienced += 1
@@ -201,7 +201,8 @@ class Oracle:
             self.count("unprobed")
             return None, None
         close = [slot if cosine >= self.params.duplicate_similarity else None for slot, cosine in nearest]
-        return (close[0], close[1]) if is_delight(new) else (close[1], close[0])
+        repeated, opposed = (close[0], close[1]) if is_delight(new) else (close[1], close[0])
+        return repeated, opposed if new["rpe"] != 0 else None  # nothing speaks against nothing
 
     def nearest(self, embedding, task: int) -> list[tuple[int, Any]]:
         """Pool slot and cosine of the nearest delight and of the nearest disaster of that task; N and -inf for none."""
@@ -237,11 +238,10 @@ class Oracle:
         embedding = embedding * (mean(norm(old["embedding"]), norm(new["embedding"])) * inverse_norm(embedding))
         merged = {name: mean(old[name], new[name]) for name in ("rpe", "reward", "value")}
         merged |= {"embedding": embedding, "inv_norm": inverse_norm(embedding), "time": self.clock}
-        merged["written_strength"] = max(old["written_strength"], new["written_strength"])
         larger = new if abs(new["rpe"]) > abs(old["rpe"]) else old
         merged |= {name: larger[name] for name in ("payload", "next_embedding", "discount") if name in larger}
         self.refresh(old, new)
-        old.update(merged)
+        old.update(merged | {"written_strength": old["strength"]})
 
     # ---- Insertion ---------------------------------------------------------------------------------------------------
 

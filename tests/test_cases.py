@@ -419,3 +419,17 @@ def test_jax_20381_and_28111_sharded_agents_gather_nothing():
     state, info = compiled(state, met, asked)
     assert state.core.embedding.sharding.is_equivalent_to(sharding, 3)
     assert info.write.route.tolist() == [Route.BUFFER, Route.CORE] * 4
+
+
+_WRITE_MANY = jax.jit(dmem.write_many)
+
+
+@pytest.mark.parametrize("thresholds", ["fixed", "quantile"])
+@pytest.mark.parametrize("reward", [0.1, 0.3, 1.0, 3.0, 7.0, 12.0, 1e-20, 1e20])
+def test_a_constant_stream_is_no_surprise_in_any_unit(reward, thresholds):
+    """A scale that wanders by a rounding would let sizes of 1.0000001 in: a routine wage would fill the memory."""
+    config = dmem.Config(embedding_dim=2, duplicates="off", thresholds=thresholds)
+    stream = dmem.experience(config, np.ones((1500, 2)), rpe=np.full(1500, reward, np.float32))
+    memory, infos = _WRITE_MANY(config, dmem.Params.default(config), dmem.init(config), stream)
+    assert (infos.size == 1).all()
+    assert memory.stats.stored == config.warmup

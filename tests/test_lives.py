@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "window": 8,
 }
 EXACT_PARAMS = {
-    "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 0.5, "half_life": np.inf, "disaster_half_life": np.inf,
+    "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 1.0, "half_life": np.inf, "disaster_half_life": np.inf,
     "threshold_low": 0.25, "threshold_high": 1.0, "quantile_low": 0.25, "quantile_high": 0.75, "schedule_steps": 16.0,
 }  # fmt: skip
 EXACT: dict[str, dict[str, Any]] = {
