@@ -9,7 +9,9 @@ from jaxtyping import Array, PyTree
 
 from dmem_jax import inputs
 from dmem_jax.config import Config
-from dmem_jax.types import Memory, Probe, Ring, Router, Stats, Store
+from dmem_jax.types import Memory, Probe, Ring, Router, Shadow, Stats, Store
+
+SIMILARITY_WINDOW = 50  # of Config.signal "paper": the values that its critic compares with
 
 
 def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...] = ()) -> Memory:
@@ -50,12 +52,24 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
     def ring(length: int) -> Ring:
         return Ring(values=filled((length,), jnp.float32), cursor=filled((), jnp.int32))
 
+    def shadow(places: int) -> Shadow:
+        n = (places,)
+        return Shadow(
+            embedding=filled((places, config.embedding_dim), jnp.float32),
+            payload=jax.tree.map(lambda leaf: filled((places, *leaf.shape), leaf.dtype), spec),
+            **scalars(n, "inv_norm", "rpe", dtype=jnp.float32),
+            **scalars(n, "task", "time", dtype=jnp.int32),
+            **scalars((), "cursor", "filled", dtype=jnp.int32),
+        )
+
     return Memory(
         core=store(config.core_capacity),
         buffer=store(config.buffer_capacity),
         router=Router(
             sizes=ring(config.window),
             magnitudes=ring({"none": 0, "mean": config.smoothing_window, "rank": config.window}[config.smoothing]),
+            similarities=ring(SIMILARITY_WINDOW if config.signal == "paper" else 0),
+            compared=filled((), jnp.int32),
             seen=filled((), jnp.int32),
             **scalars((), "scale_mean", "scale_weight", dtype=jnp.float32),
         ),
@@ -64,8 +78,10 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
             task=filled((), jnp.int32),
             slot=filled((2,), jnp.int32, config.pool_capacity),
             similarity=filled((2,), jnp.float32, -jnp.inf),
+            closest=filled((), jnp.float32, -jnp.inf),
             valid=filled((), bool),
         ),
+        shadow=shadow(config.shadow_capacity) if config.shadow_capacity else None,
         stats=Stats(**scalars((), *(field.name for field in dataclasses.fields(Stats)), dtype=jnp.int32)),
         clock=filled((), jnp.int32),
         next_id=filled((), jnp.int32),

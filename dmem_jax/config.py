@@ -16,15 +16,15 @@ from jaxtyping import Array, Float
 
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 
-Signal = Literal["given", "outcome"]
+Signal = Literal["given", "outcome", "novelty", "paper"]
 Smoothing = Literal["none", "mean", "rank"]
 Scale = Literal["running", "none"]
-Thresholds = Literal["fixed", "quantile"]
+Thresholds = Literal["fixed", "quantile", "learned", "paper"]
 Duplicates = Literal["probe", "search", "off"]
 BufferEviction = Literal["strength", "age_frequency"]
 Salience = Literal["strength", "surprise", "value"]
 Fusion = Literal["softmax", "min_max", "rank", "plain"]
-WeightSchedule = Literal["constant", "step", "fill"]
+Schedule = Literal["constant", "step", "fill", "phase"]
 
 _KINDS = {
     "signal": Signal,
@@ -35,8 +35,12 @@ _KINDS = {
     "buffer_eviction": BufferEviction,
     "salience": Salience,
     "fusion": Fusion,
-    "weight_schedule": WeightSchedule,
+    "threshold_schedule": Schedule,
+    "weight_schedule": Schedule,
 }
+
+
+SHADOW_ROWS = 3  # that a recall may take from the shadow ring, as the paper does
 
 
 @jax.tree_util.register_static
@@ -60,7 +64,9 @@ class Config:
     """Memories per recall, >= 1; or (delights, disasters), a quota for each sign, >= 0, not both 0. One mixed
     list, since an even split lost return in a world that moved [M]."""
     signal: Signal = "given"
-    """Where the RPE comes from: "given" by the caller, or "outcome", computed as reward - value by `experience`."""
+    """Where the RPE comes from: "given" by the caller; "outcome", reward - value, computed by `experience`; "novelty",
+    the given one (or 0) and `novelty_weight` times the distance to the nearest memory; "paper", surprise times utility
+    as in arXiv 2603.14597, for agents without a reward."""
     smoothing: Smoothing = "none"
     """Of |rpe| before it is scaled: none; the mean of the last n; its percentile rank among the last `window` (with
     scale "none" and thresholds in [0, 1], for that is what a rank is). "none": a rare event is one event, and a mean
@@ -71,8 +77,13 @@ class Config:
     """Sizes are |rpe| over "running", the mean |rpe| of all experiences so far, so that no threshold depends on the
     unit of reward [M]; or over "none": they stay in reward units."""
     thresholds: Thresholds = "fixed"
-    """"fixed": multiples of the current average surprise; "quantile": ranks within the last `window` sizes. Both won
+    """"fixed": multiples of the current average surprise; "quantile": ranks within the last `window` sizes; "learned":
+    openings of a gate that was trained (see `gate_training`); "paper": those of `Config.paper`. Fixed and quantile won
     alike once adaptive [M]; fixed costs less."""
+    threshold_schedule: Schedule = "constant"
+    """Whether threshold_low and threshold_high hold from the start, or are reached from their start values with the
+    clock ("step"), with the share of slots in use ("fill"), or with the `phase` that the caller sets. Quantiles adapt
+    by themselves."""
     window: int = 128
     """W, sizes (or |rpe|) remembered for ranks, >= 1. Enough for a .98 quantile to mean two or three events."""
     warmup: int = 32
@@ -91,9 +102,17 @@ class Config:
     fusion: Fusion = "softmax"
     """How the two terms are brought to one measure: softmax with a temperature each, min-max, reciprocal ranks, or
     plain. softmax keeps distances and needs no outlier guard [M]."""
-    weight_schedule: WeightSchedule = "constant"
-    """Whether semantic_weight holds from the start, or is reached from semantic_weight_start with the clock ("step") or
-    with the share of slots in use ("fill")."""
+    weight_schedule: Schedule = "constant"
+    """The same for semantic_weight and its start: early in life meaning counts, later what proved to matter."""
+    merge_rounds: int = 4
+    """Pairs of duplicates that one `consolidate` may merge, >= 0. Such leftovers are few; with 0 it makes no pass over
+    the embeddings at all."""
+    moves: int = 2
+    """Memories that one `consolidate` may promote to core, >= 0. Few, so that core changes slowly."""
+    min_successes: int = 3
+    """Successes that a memory needs for a free slot of core, >= 0. One may be luck."""
+    shadow_capacity: int = 0
+    """Dropped experiences kept in a ring that recall asks when it finds nothing better, >= 0. The paper's, so off."""
     store_next: bool = False
     """Keep next_embedding and discount of each memory, for learners that train from it. Doubles the embeddings' bytes,
     so off."""
@@ -114,10 +133,31 @@ class Config:
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in get_args(kind):
                 expected = ", ".join(map(repr, get_args(kind)))
                 raise ArgumentValueError(f"Config.{name}: expected one of {expected}; got {getattr(self, name)!r}.")
+        if self.thresholds == "quantile" and self.threshold_schedule != "constant":
+            raise ArgumentValueError(
+                f'Config.threshold_schedule: quantile thresholds adapt by themselves: expected "constant", '
+                f"got {self.threshold_schedule!r}."
+            )
         if not isinstance(self.store_next, bool):
             raise ArgumentTypeError(f"Config.store_next: expected a bool, got {self.store_next!r}.")
         if self.smoothing == "rank" and self.scale != "none":
             raise ArgumentValueError('Config.smoothing="rank" has no unit to scale: set Config.scale="none".')
+
+    @classmethod
+    def paper(cls, *, embedding_dim: int, core_capacity: int, buffer_capacity: int, **changes: Any) -> "Config":
+        """The router of the D-MEM paper (arXiv 2603.14597): surprise against the last fifty similarities, times
+        utility; fixed thresholds of .3 and .7 without a scale (`Params.default` of it has them), the first ten
+        experiences kept, and a shadow ring of what was dropped."""
+        kinds: dict[str, Any] = {
+            "signal": "paper",
+            "thresholds": "paper",
+            "scale": "none",
+            "duplicates": "off",
+            "warmup": 10,
+            "shadow_capacity": 64,
+        }
+        sizes = {"embedding_dim": embedding_dim, "core_capacity": core_capacity, "buffer_capacity": buffer_capacity}
+        return cls(**(sizes | kinds | changes))
 
     def _check_top_k(self) -> None:
         quota = self.top_k if isinstance(self.top_k, tuple) else (self.top_k,)
@@ -130,8 +170,14 @@ class Config:
 
     @property
     def recalled(self) -> int:
-        """K, the number of rows of a Recall."""
-        return sum(self.top_k) if isinstance(self.top_k, tuple) else self.top_k
+        """K, the number of rows of a Recall: `top_k` of the memory, and the shadow's, if there is one."""
+        found = sum(self.top_k) if isinstance(self.top_k, tuple) else self.top_k
+        return found + (SHADOW_ROWS if self.shadow_capacity else 0)
+
+    @property
+    def reads_similarity(self) -> bool:
+        """Whether the signal depends on how near the nearest memory is."""
+        return self.signal in ("novelty", "paper")
 
     @property
     def pool_capacity(self) -> int:
@@ -146,6 +192,10 @@ _SIZES = {
     "smoothing_window": 1,
     "window": 1,
     "warmup": 0,
+    "merge_rounds": 0,
+    "moves": 0,
+    "min_successes": 0,
+    "shadow_capacity": 0,
 }
 
 
@@ -158,6 +208,9 @@ class Params:
     gate_bias: Float[Array, "*b"]  # beta, any number; default 2: routine is gated to a quarter; no effect either [M]
     threshold_low: Float[Array, "*b"]  # size up to which it is dropped; >= 0; default 1: the average surprise [M]
     threshold_high: Float[Array, "*b"]  # size above which it goes to core; >= 0; default 2: twice the average [M]
+    threshold_low_start: Float[Array, "*b"]  # where a schedule of it starts; >= 0; default .5: half of the end
+    threshold_high_start: Float[Array, "*b"]  # the same; >= 0; default 1: half of the end
+    threshold_temperature: Float[Array, "*b"]  # of soft learned thresholds, > 0; default .1: a tenth of an opening
     quantile_low: Float[Array, "*b"]  # rank in [0, 1] below which it is dropped; default .9 [M] (the article: .2)
     quantile_high: Float[Array, "*b"]  # rank in [0, 1] from which it goes to core; default .98 [M] (the article: .8)
     scale_rate: Float[Array, "*b"]  # rate of the running scale, in (0, 1]; default .01: some hundred experiences
@@ -172,10 +225,24 @@ class Params:
     buffer_half_life: Float[Array, "*b"]  # clock units, > 0; for "age_frequency" alone; default 800: as half_life
     semantic_weight: Float[Array, "*b"]  # w of meaning against salience, in [0, 1]; default .5; .25 to .75 alike [M]
     semantic_weight_start: Float[Array, "*b"]  # w at the start of a schedule, in [0, 1]; default 1: meaning alone
+    phase: Float[Array, "*b"]  # how far a "phase" schedule has come, in [0, 1]; default 0: set it as you go
     schedule_steps: Float[Array, "*b"]  # clock units of a "step" schedule, > 0; default 10,000: an early life
     semantic_temperature: Float[Array, "*b"]  # of the softmax over cosines, > 0; default .1: at 1 they drown [M]
     salience_temperature: Float[Array, "*b"]  # of the softmax over salience, > 0; default 1 [M]
     value_temperature: Float[Array, "*b"]  # reward units in which values are close, > 0; default 1: rewards of 1
+    novelty_weight: Float[
+        Array, "*b"
+    ]  # reward units of a memory like no other, any number; default 1; signal "novelty"
+    shadow_below: Float[Array, "*b"]  # best cosine below which the shadow is asked; default .35, the paper's
+    floor: Float[
+        Array, "*b"
+    ]  # effective strength in current scales, below which it is forgotten; >= 0; default 0: never
+    core_max_age: Float[Array, "*b"]  # clock units since touched, from which core forgets; > 0; default inf: never
+    buffer_max_age: Float[Array, "*b"]  # the same for the buffer; default inf: strength decides, not age
+    replay_exponent: Float[Array, "*b"]  # a of P ~ strength^a; >= 0, 0: uniform; default .6, that of arXiv 1511.05952
+    importance_exponent_start: Float[Array, "*b"]  # b of (n P)^-b at the start, in [0, 1]; default .4 (1511.05952)
+    importance_exponent: Float[Array, "*b"]  # b at the end, in [0, 1]; default 1: no bias is left
+    importance_steps: Float[Array, "*b"]  # clock units from one to the other, > 0; default 100,000: a long training
 
     @staticmethod
     def default(config: Config, **changes: Any) -> "Params":
@@ -192,7 +259,8 @@ class Params:
         unknown = sorted(set(changes) - set(_DEFAULTS))
         if unknown:
             raise ArgumentTypeError(f"Params has no field {unknown[0]!r}; it has {', '.join(_DEFAULTS)}.")
-        return Params(**{name: _scalar(name, changes.get(name, default[0])) for name, default in _DEFAULTS.items()})
+        defaults = {name: default[0] for name, default in _DEFAULTS.items()} | _THRESHOLDS.get(config.thresholds, {})
+        return Params(**{name: _scalar(name, changes.get(name, default)) for name, default in defaults.items()})
 
 
 # name: (default, least, greatest); an open end is written as the next float.
@@ -203,6 +271,9 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
     "gate_bias": (2.0, -_MAX, _MAX),
     "threshold_low": (1.0, 0.0, math.inf),
     "threshold_high": (2.0, 0.0, math.inf),
+    "threshold_low_start": (0.5, 0.0, math.inf),
+    "threshold_high_start": (1.0, 0.0, math.inf),
+    "threshold_temperature": (0.1, _TINY, _MAX),
     "quantile_low": (0.9, 0.0, 1.0),
     "quantile_high": (0.98, 0.0, 1.0),
     "scale_rate": (0.01, _TINY, 1.0),
@@ -217,10 +288,31 @@ _DEFAULTS: dict[str, tuple[float, float, float]] = {
     "buffer_half_life": (800.0, _TINY, math.inf),
     "semantic_weight": (0.5, 0.0, 1.0),
     "semantic_weight_start": (1.0, 0.0, 1.0),
+    "phase": (0.0, 0.0, 1.0),
     "schedule_steps": (10_000.0, _TINY, math.inf),
     "semantic_temperature": (0.1, _TINY, math.inf),
     "salience_temperature": (1.0, _TINY, math.inf),
     "value_temperature": (1.0, _TINY, _MAX),
+    "novelty_weight": (1.0, -_MAX, _MAX),
+    "shadow_below": (0.35, -1.0, math.inf),
+    "floor": (0.0, 0.0, math.inf),
+    "core_max_age": (math.inf, _TINY, math.inf),
+    "buffer_max_age": (math.inf, _TINY, math.inf),
+    "replay_exponent": (0.6, 0.0, _MAX),
+    "importance_exponent_start": (0.4, 0.0, 1.0),
+    "importance_exponent": (1.0, 0.0, 1.0),
+    "importance_steps": (100_000.0, _TINY, math.inf),
+}
+# Where the kind of thresholds asks for others. Learned ones are openings: at first those of the sizes 1 and 2, so that
+# an untrained gate routes as fixed thresholds do.
+_THRESHOLDS: dict[str, dict[str, float]] = {
+    "paper": {"threshold_low": 0.3, "threshold_high": 0.7, "threshold_low_start": 0.15, "threshold_high_start": 0.35},
+    "learned": {
+        "threshold_low": 1 / (1 + math.e),
+        "threshold_high": 0.5,
+        "threshold_low_start": 0.5 / (1 + math.e),
+        "threshold_high_start": 0.25,
+    },
 }
 
 

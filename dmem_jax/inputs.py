@@ -34,6 +34,7 @@ def experience(
     task: Any = None,
     time: Any = None,
     utility: Any = None,
+    gate_logit: Any = None,
     payload: PyTree = None,
     valid: Any = None,
 ) -> Experience:
@@ -41,14 +42,15 @@ def experience(
 
     Args:
       embedding: [*b, D], of the state where the outcome was met. Leading axes are batch axes.
-      rpe: [*b] or scalar, signed reward prediction error in reward units. Required, unless `Config.signal` is
-        "outcome": then reward - value.
+      rpe: [*b] or scalar, signed reward prediction error in reward units. Required where `Config.signal` is "given";
+        "outcome" computes reward - value, "novelty" adds to it (default 0), "paper" doesn't read it.
       reward, value: [*b] or scalar, reward units; default 0.
       discount: [*b] or scalar; 0 at a terminal; default 1.
       next_embedding: [*b, D]; default 0.
       task: [*b] or scalar int32; default 0.
       time: [*b] or scalar int32, clock units; default: the clock counts by one.
-      utility: [*b] or scalar in [0, 1]; default 1.
+      utility: [*b] or scalar in [0, 1]; default 1. Read by the signal "paper".
+      gate_logit: [*b] or scalar, what a gate network adds to the gate's logit; default 0.
       payload: pytree whose leaves start with `*b`; must match what `init` was given.
       valid: [*b] or scalar bool; False marks padding; default True.
 
@@ -68,8 +70,9 @@ def experience(
     if computes_rpe and (reward is None or value is None):
         missing = "reward" if reward is None else "value"
         raise ArgumentValueError(f'{missing}: required, for Config.signal="outcome" computes rpe = reward - value.')
-    if rpe is None and not computes_rpe:
+    if rpe is None and config.signal == "given":
         raise ArgumentValueError('rpe: required, unless Config.signal="outcome" computes it from reward and value.')
+    rpe = 0.0 if rpe is None else rpe
     reward = _filled("reward", 0.0 if reward is None else reward, batch, "f")
     value = _filled("value", 0.0 if value is None else value, batch, "f")
     built = Experience(
@@ -82,10 +85,11 @@ def experience(
         task=_filled("task", 0 if task is None else task, batch, "i"),
         time=_filled("time", UNSET if time is None else time, batch, "i"),
         utility=_filled("utility", 1.0 if utility is None else utility, batch, "f"),
+        gate_logit=_filled("gate_logit", 0.0 if gate_logit is None else gate_logit, batch, "f"),
         payload=_payload(payload, batch),
         valid=valid,
     )
-    for name in ("reward", "value", "rpe", "discount", "utility"):
+    for name in ("reward", "value", "rpe", "discount", "utility", "gate_logit"):
         _refuse_non_finite(name, getattr(built, name), valid)
     for name in ("embedding", "next_embedding"):
         _refuse_non_finite_vector(name, getattr(built, name), valid)
@@ -231,7 +235,9 @@ def payload_spec(payload: PyTree) -> PyTree:
 
 def is_finite_experience(config: Config, given: Experience) -> Bool[Array, ""]:
     """Whether every number that would be stored is one."""
-    scalars = [given.rpe, given.reward, given.value]
+    scalars = [given.rpe, given.reward, given.value, given.gate_logit]
+    if config.signal == "paper":
+        scalars.append(given.utility)
     vectors = [given.embedding]
     if config.store_next:
         scalars.append(given.discount)

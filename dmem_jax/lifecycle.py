@@ -76,6 +76,7 @@ def _credited(
     """Which recalled memories feedback acts on, and the memory with what is stale or not a number counted."""
     number = finite & jnp.isfinite(used)
     meant = recall.valid & number & (used > 0)
+    meant = meant & (recall.tier != Tier.SHADOW)  # which isn't kept for what it is worth
     in_core = recall.tier == Tier.CORE
     id_now = jnp.where(in_core, _ids(memory.core, recall, Tier.CORE), _ids(memory.buffer, recall, Tier.BUFFER))
     present = id_now == recall.id

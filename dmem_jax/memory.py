@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
-from dmem_jax import duplicates, inputs, lifecycle, retrieval
+from dmem_jax import duplicates, inputs, lifecycle, retrieval, surprise
 from dmem_jax.checks import check_acting, check_experience, check_experiences, check_query, check_recall
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import INT32_MAX, add_saturating, subtract_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.gating import gate, route
 from dmem_jax.insertion import insert
+from dmem_jax.shadow import keep_dropped
 from dmem_jax.similarity import inverse_norm, pool_cosines
 from dmem_jax.size import observe, surprise_size
 from dmem_jax.types import (
@@ -100,7 +101,7 @@ def step(
     recalled = retrieval.search(config, params, memory, query, answerable, cosines)
     memory = lifecycle.count_recalled(memory, recalled)
     if config.duplicates == "probe":
-        memory = dataclasses.replace(memory, probe=_probe(memory, query, answerable, cosines))
+        memory = dataclasses.replace(memory, probe=_probe(config, memory, query, answerable, cosines))
     return memory, StepInfo(write=written, recall=recalled)
 
 
@@ -181,8 +182,16 @@ def rebase(memory: Memory, by: Any) -> Memory:
         time, touched = (subtract_saturating(times, by[..., None]) for times in (tier.time, tier.touched))
         return dataclasses.replace(tier, time=time, touched=touched)
 
-    clock = subtract_saturating(memory.clock, by)
-    return dataclasses.replace(memory, core=store(memory.core), buffer=store(memory.buffer), clock=clock)
+    shadow = memory.shadow
+    if shadow is not None:
+        shadow = dataclasses.replace(shadow, time=subtract_saturating(shadow.time, by[..., None]))
+    return dataclasses.replace(
+        memory,
+        core=store(memory.core),
+        buffer=store(memory.buffer),
+        shadow=shadow,
+        clock=subtract_saturating(memory.clock, by),
+    )
 
 
 def _write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
@@ -196,10 +205,12 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
     counted = add_saturating(memory.clock, jnp.ones_like(memory.clock))
     now = jnp.where(valid, jnp.where(experience.time == UNSET, counted, timed), memory.clock)
 
+    nearest, closest, probed = _nearest(config, memory, experience)
+    memory, experience = surprise.resolve(config, params, memory, experience, closest, probed, valid)
     magnitude = jnp.where(valid, jnp.abs(experience.rpe), 0.0)
     size = surprise_size(config, memory.router, magnitude)
-    opening = gate(params, size)
-    decision = route(config, params, memory.router, magnitude, size)
+    opening = gate(params, size, experience.gate_logit)
+    decision = route(config, params, memory, magnitude, size, opening)
     exhausted = memory.next_id == INT32_MAX
     to_core = valid & ~exhausted & (decision == Route.CORE)
     to_buffer = valid & ~exhausted & (decision == Route.BUFFER)
@@ -207,7 +218,6 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
     router = observe(config, params, memory.router, magnitude, size, valid)
     memory = dataclasses.replace(memory, router=router, clock=now)
 
-    nearest, probed = _nearest(config, memory, experience)
     alike = nearest.similarity >= params.duplicate_similarity
     own = (experience.rpe < 0).astype(jnp.int32)
     is_duplicate = admitted & alike[own]
@@ -221,6 +231,8 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
         to_core=to_core, to_buffer=to_buffer, duplicate=nearest.slot[own], is_duplicate=is_duplicate,
     )  # fmt: skip
     memory = dataclasses.replace(memory, next_id=memory.next_id + placed.stored.astype(jnp.int32))
+
+    memory = keep_dropped(memory, experience, valid & ~admitted)
 
     kept_as = jnp.where(placed.tier == Tier.CORE, jnp.int32(Route.CORE), jnp.int32(Route.BUFFER))
     kept_as = jnp.where(placed.stored, kept_as, jnp.int32(Route.REFUSED))
@@ -282,22 +294,32 @@ def _row(config: Config, memory: Memory, experience: Experience, strength: Array
     )
 
 
-def _nearest(config: Config, memory: Memory, experience: Experience) -> tuple[duplicates.Nearest, Array]:
-    """The memories nearest to the experience, and whether they could be told."""
-    if config.duplicates == "search":
+def _nearest(config: Config, memory: Memory, experience: Experience) -> tuple[duplicates.Nearest, Array, Array]:
+    """The memories nearest to the experience for each sign, the greatest cosine of all, and whether they could be told.
+
+    Each is found only where something reads it.
+    """
+    if config.duplicates == "probe":
+        return _from_probe(memory.probe, experience)
+    nearest, closest = duplicates.nowhere(memory), jnp.float32(-jnp.inf)
+    if config.duplicates == "search" or config.reads_similarity:
         cosines = pool_cosines(memory, experience.embedding)
-        return duplicates.nearest(memory, cosines, experience.task), jnp.bool_(True)
-    if config.duplicates == "off":
-        return duplicates.nowhere(memory), jnp.bool_(True)
-    probe = memory.probe
+        if config.duplicates == "search":
+            nearest = duplicates.nearest(memory, cosines, experience.task)
+        if config.reads_similarity:
+            closest = surprise.closest_cosine(memory, cosines)
+    return nearest, closest, jnp.bool_(True)
+
+
+def _from_probe(probe: Probe, experience: Experience) -> tuple[duplicates.Nearest, Array, Array]:
     apart = jnp.sum(jnp.square(experience.embedding - probe.embedding))
     same = apart <= _PROBE_TOLERANCE * jnp.sum(jnp.square(probe.embedding))
     usable = probe.valid & same & (experience.task == probe.task)
     similarity = jnp.where(usable, probe.similarity, -jnp.inf)
-    return duplicates.Nearest(slot=probe.slot, similarity=similarity), usable
+    return duplicates.Nearest(slot=probe.slot, similarity=similarity), probe.closest, usable
 
 
-def _probe(memory: Memory, query: Query, answerable: Array, cosines: Array) -> Probe:
+def _probe(config: Config, memory: Memory, query: Query, answerable: Array, cosines: Array) -> Probe:
     """What the answered query tells the next write."""
     task = jnp.where(query.task == UNSET, 0, query.task)
     near = duplicates.nearest(memory, cosines, task)
@@ -306,6 +328,7 @@ def _probe(memory: Memory, query: Query, answerable: Array, cosines: Array) -> P
         task=task,
         slot=near.slot,
         similarity=near.similarity,
+        closest=surprise.closest_cosine(memory, cosines) if config.reads_similarity else memory.probe.closest,
         valid=answerable,
     )
 

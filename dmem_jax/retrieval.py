@@ -11,6 +11,8 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
+from dmem_jax.schedules import semantic_weight
+from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
 from dmem_jax.slots import capacity, read
 from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store, Tier
@@ -48,7 +50,7 @@ def search(
     rows = _gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
     semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), slot))
-    return Recall(
+    recall = Recall(
         slot=jnp.where(in_core, slot, slot - core_capacity),
         tier=jnp.where(in_core, jnp.int32(Tier.CORE), jnp.int32(Tier.BUFFER)),
         id=jnp.where(valid, id_, -1),
@@ -60,6 +62,8 @@ def search(
         valid=valid,
         payload=payload,
     )
+    best_cosine = jnp.max(jnp.where(asked, cosines, -jnp.inf)) if config.shadow_capacity else jnp.float32(-jnp.inf)
+    return with_shadow(config, params, memory, query, now, answerable, best_cosine, recall)
 
 
 def attention(
@@ -129,19 +133,6 @@ def pool_salience(
         return jnp.minimum(salience / scale, _MAX)
 
     return _pooled(memory, of_tier)
-
-
-def semantic_weight(config: Config, params: Params, memory: Memory) -> Float[Array, ""]:
-    """w, the share of meaning in the score: constant, or from its start to its end with the clock or the fill."""
-    if config.weight_schedule == "constant":
-        return params.semantic_weight
-    if config.weight_schedule == "step":
-        done = memory.clock.astype(jnp.float32) / params.schedule_steps
-    else:
-        live = jnp.sum(_pooled(memory, lambda tier: tier.id >= 0), dtype=jnp.int32)
-        done = live.astype(jnp.float32) / config.pool_capacity
-    rest = jnp.clip(1.0 - done, 0.0, 1.0)
-    return params.semantic_weight + (params.semantic_weight_start - params.semantic_weight) * rest
 
 
 def masked_softmax(logits: Float[Array, " N"], mask: Bool[Array, " N"]) -> Float[Array, " N"]:

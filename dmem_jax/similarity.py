@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dmem_jax.types import Memory, Store
+from dmem_jax.types import Memory
 
 
 def inverse_norm(vector: Float[Array, " D"]) -> Float[Array, ""]:
@@ -16,10 +16,13 @@ def inverse_norm(vector: Float[Array, " D"]) -> Float[Array, ""]:
 
 def pool_cosines(memory: Memory, vector: Float[Array, " D"]) -> Float[Array, " N"]:
     """Cosine of `vector` with every slot, core's first; 0 where a norm is 0. Free slots hold whatever was there."""
-    own = inverse_norm(vector)
-    return jnp.concatenate([_cosines(tier, vector, own) for tier in (memory.core, memory.buffer)])
+    tiers = memory.core, memory.buffer
+    return jnp.concatenate([cosines(tier.embedding, tier.inv_norm, vector) for tier in tiers])
 
 
-def _cosines(store: Store, vector: Array, inverse: Array) -> Array:
-    dots = jnp.einsum("nd,d->n", store.embedding, vector, precision=jax.lax.Precision.HIGHEST)
-    return dots * store.inv_norm * inverse
+def cosines(
+    embedding: Float[Array, "n D"], inv_norm: Float[Array, " n"], vector: Float[Array, " D"]
+) -> Float[Array, " n"]:
+    """Cosine of `vector` with each row of `embedding`, whose inverse norms are given."""
+    dots = jnp.einsum("nd,d->n", embedding, vector, precision=jax.lax.Precision.HIGHEST)
+    return dots * inv_norm * inverse_norm(vector)

@@ -51,8 +51,8 @@ def observe(
     magnitudes = router.magnitudes
     return dataclasses.replace(
         router,
-        sizes=_pushed(router.sizes, size, valid),
-        magnitudes=magnitudes if config.smoothing == "none" else _pushed(magnitudes, magnitude, valid),
+        sizes=pushed(router.sizes, size, valid),
+        magnitudes=magnitudes if config.smoothing == "none" else pushed(magnitudes, magnitude, valid),
         seen=add_saturating(router.seen, valid),
         scale_mean=jnp.where(valid, mean, router.scale_mean),
         scale_weight=jnp.where(valid, weight, router.scale_weight),
@@ -81,7 +81,8 @@ def _smoothed(config: Config, router: Router, magnitude: Array) -> Array:
     return jnp.sum(last / held.astype(jnp.float32))
 
 
-def _pushed(ring: Ring, value: Array, valid: Array) -> Ring:
+def pushed(ring: Ring, value: Array, valid: Array) -> Ring:
+    """`ring` with `value` in the place of its oldest, where `valid`."""
     length = ring.values.shape[-1]
     place = jnp.where(valid, ring.cursor, length)
     return Ring(

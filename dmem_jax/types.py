@@ -25,6 +25,7 @@ class Tier(enum.IntEnum):
 
     CORE = 0
     BUFFER = 1
+    SHADOW = 2  # in a Recall alone: an experience that was dropped, from `Memory.shadow`
 
 
 class Route(enum.IntEnum):
@@ -57,7 +58,8 @@ class Experience:
     next_embedding: Float32[Array, "*b D"]  # of the state that followed; kept only with Config.store_next
     task: Int32[Array, "*b"]  # memories of different tasks are never duplicates of each other
     time: Int32[Array, "*b"]  # when it happened, in clock units; UNSET lets the clock count by one
-    utility: Float32[Array, "*b"]  # use to the agent in [0, 1], for signals that need it
+    utility: Float32[Array, "*b"]  # use to the agent in [0, 1]; read by Config.signal "paper" alone
+    gate_logit: Float32[Array, "*b"]  # what a gate network of the caller's adds to the gate's logit
     valid: Bool[Array, "*b"]  # False: padding, nothing happens
     payload: PyTree  # kept with the memory, returned by recall
 
@@ -113,6 +115,8 @@ class Router:
 
     sizes: Ring  # the last W sizes, for the quantile thresholds
     magnitudes: Ring  # the last |rpe|, for smoothing (empty where there is none)
+    similarities: Ring  # the last 50 greatest cosines, for Config.signal "paper" (empty for others)
+    compared: Int32[Array, "*b"]  # how many of them there were, saturating
     seen: Int32[Array, "*b"]  # sizes seen, saturating
     scale_mean: Float32[Array, "*b"]  # exponential mean of |rpe|, reward units, bias-corrected
     scale_weight: Float32[Array, "*b"]  # the weight that this mean has gathered, in [0, 1]
@@ -126,6 +130,7 @@ class Probe:
     task: Int32[Array, "*b"]
     slot: Int32[Array, "*b 2"]  # pool slot of the nearest live memory of that sign and task
     similarity: Float32[Array, "*b 2"]  # its cosine, -inf where there is none
+    closest: Float32[Array, "*b"]  # greatest cosine with any live memory; -inf unless Config.reads_similarity
     valid: Bool[Array, "*b"]
 
 
@@ -133,7 +138,8 @@ class Probe:
 class Stats:
     """Counters of a whole life, int32, saturating.
 
-    seen = invalid + dropped + refused + refreshed + merged + stored, and stored = live + evicted.
+    seen = invalid + dropped + refused + refreshed + merged + stored, and
+    stored = live + evicted + forgotten + merged_later.
     """
 
     seen: Int32[Array, "*b"]  # experiences handed to write with valid=True
@@ -144,6 +150,9 @@ class Stats:
     merged: Int32[Array, "*b"]
     stored: Int32[Array, "*b"]
     evicted: Int32[Array, "*b"]
+    forgotten: Int32[Array, "*b"]  # by consolidate: too weak or too old
+    merged_later: Int32[Array, "*b"]  # by consolidate: into a memory that says the same
+    promoted: Int32[Array, "*b"]  # moved from the buffer into core, by consolidate
     demoted: Int32[Array, "*b"]  # moved from core into the buffer
     contradicted: Int32[Array, "*b"]  # memories weakened by an experience of opposite sign
     recalled: Int32[Array, "*b"]  # memories returned by step
@@ -154,6 +163,20 @@ class Stats:
 
 
 @_pytree
+class Shadow:
+    """The last M experiences that were dropped, with Config.shadow_capacity = M > 0."""
+
+    embedding: Float32[Array, "*b M D"]
+    inv_norm: Float32[Array, "*b M"]
+    rpe: Float32[Array, "*b M"]  # signed, raw reward units
+    task: Int32[Array, "*b M"]
+    time: Int32[Array, "*b M"]
+    payload: PyTree
+    cursor: Int32[Array, "*b"]  # where the next one goes, in [0, M)
+    filled: Int32[Array, "*b"]  # places in use
+
+
+@_pytree
 class Memory:
     """One agent's memory: the whole state, an immutable pytree of fixed-capacity arrays."""
 
@@ -161,6 +184,7 @@ class Memory:
     buffer: Store
     router: Router
     probe: Probe
+    shadow: Shadow | None  # with Config.shadow_capacity
     stats: Stats
     clock: Int32[Array, "*b"]  # steps, or the caller's unit of time
     next_id: Int32[Array, "*b"]
@@ -168,8 +192,10 @@ class Memory:
 
 @_pytree
 class Recall:
-    """The K recalled memories, best first. Rows that are not `valid` are filler: id -1, score -inf,
-    (Tier.BUFFER, its capacity) for a place, all else 0."""
+    """The K recalled memories, best first, then those of the shadow, if it was asked.
+
+    Rows that are not `valid` are filler: id -1, score -inf, (Tier.BUFFER, its capacity) for a place, all else 0.
+    """
 
     slot: Int32[Array, "*b K"]  # within its tier
     tier: Int32[Array, "*b K"]  # a Tier
@@ -204,6 +230,43 @@ class StepInfo:
 
     write: WriteInfo
     recall: Recall
+
+
+@_pytree
+class ReplayBatch:
+    """B memories drawn for training, with what `value.update` reads. Rows that are not `valid` are filler: id -1,
+    (Tier.BUFFER, its capacity) for a place, all else 0."""
+
+    embedding: Float32[Array, "*b B D"]
+    rpe: Float32[Array, "*b B"]
+    reward: Float32[Array, "*b B"]
+    value: Float32[Array, "*b B"]
+    task: Int32[Array, "*b B"]
+    time: Int32[Array, "*b B"]
+    payload: PyTree
+    next_embedding: Float32[Array, "*b B D"] | None  # with Config.store_next
+    discount: Float32[Array, "*b B"] | None  # with Config.store_next
+    slot: Int32[Array, "*b B"]  # within its tier
+    tier: Int32[Array, "*b B"]  # a Tier
+    id: Int32[Array, "*b B"]
+    probability: Float32[Array, "*b B"]  # of being drawn at one draw, in (0, 1]
+    weight: Float32[Array, "*b B"]  # importance weight (n probability)^-b over its maximum in the batch, in [0, 1]
+    valid: Bool[Array, "*b B"]
+
+
+@_pytree
+class ConsolidationReport:
+    """What `consolidate` did: counts, and ids for a host that keeps payloads by id (-1 where none is meant)."""
+
+    repriced: Int32[Array, "*b"]
+    forgotten: Int32[Array, "*b"]
+    merged: Int32[Array, "*b"]
+    promoted: Int32[Array, "*b"]
+    demoted: Int32[Array, "*b"]
+    forgotten_ids: Int32[Array, "*b N"]  # at the pool slot that it had
+    merged_ids: Int32[Array, "*b R 2"]  # of each round: the one kept, the one gone
+    promoted_ids: Int32[Array, "*b V"]  # of each move
+    demoted_ids: Int32[Array, "*b V"]  # of each move: what it pushed out of core
 
 
 @_pytree
