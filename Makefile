@@ -84,7 +84,8 @@ nightly: test test-latest test-lowest
 # ---- upkeep
 
 pins:
-	.ci/pin requirements/py311.txt '$(PYTHON)' dev,bench,examples
+	@test -n '$(PYTHON_LATEST)' || { echo 'pins: needs a Python 3.13, too: make pins PYTHON_LATEST=... names one'; exit 1; }
+	.ci/pin requirements/py311.txt '$(PYTHON)' dev,bench
 	.ci/pin requirements/latest.txt '$(PYTHON_LATEST)' test
 
 clean:

@@ -38,8 +38,8 @@ def _first_line(module: ModuleType) -> str:
 
 
 def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {text}")
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer, at least 1, got {text!r}")
     return int(text)
 
 

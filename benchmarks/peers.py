@@ -247,7 +247,7 @@ def make_peers(
             if module:
                 importlib.import_module(module)
         except ImportError:
-            print(f'{name}: {module} is not installed; pip install "dmem-jax[bench]"', file=sys.stderr)
+            print(f'{name}: {module} is not installed; in the checkout: pip install -e ".[bench]"', file=sys.stderr)
             continue
         made = peer(work, rows)
         contenders[name] = getattr(made, kind)(stream)

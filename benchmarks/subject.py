@@ -34,7 +34,8 @@ class Subject:
         clock = jnp.full_like(empty.clock, self.work.slots)
 
         def fill(store: dmem.Store, part: slice) -> dmem.Store:
-            fields = {name: row[:, part] for name, row in rows.items()}
+            # Copies: what jax slices whole is the same buffer, and this one is donated.
+            fields = {name: jnp.array(row[:, part], copy=True) for name, row in rows.items()}
             payload = {name: fields.pop(name) for name in ("features", "action")}
             return dataclasses.replace(store, payload=payload, **fields)
 

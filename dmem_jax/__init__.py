@@ -5,21 +5,26 @@ import logging
 from dmem_jax.allocation import init, nbytes
 from dmem_jax.bundle import Agents, make
 from dmem_jax.config import Config, Params
+from dmem_jax.consolidation import consolidate
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DmemError, MissingExtraError
 from dmem_jax.inputs import experience, no_experience, query
 from dmem_jax.memory import attend, rebase, recall, reinforce, renew, step, write, write_many
+from dmem_jax.sampling import replay, reprioritize
 from dmem_jax.signals import lambda_error, n_step_error, outcome_error, potential_shaping, td_error
 from dmem_jax.types import (
     UNSET,
     Attention,
+    ConsolidationReport,
     Experience,
     Memory,
     Probe,
     Query,
     Recall,
+    ReplayBatch,
     Ring,
     Route,
     Router,
+    Shadow,
     Stats,
     StepInfo,
     Store,
@@ -38,6 +43,7 @@ __all__ = [
     "ArgumentValueError",
     "Attention",
     "Config",
+    "ConsolidationReport",
     "DmemError",
     "Experience",
     "Memory",
@@ -46,9 +52,11 @@ __all__ = [
     "Probe",
     "Query",
     "Recall",
+    "ReplayBatch",
     "Ring",
     "Route",
     "Router",
+    "Shadow",
     "Stats",
     "StepInfo",
     "Store",
@@ -56,6 +64,7 @@ __all__ = [
     "WriteInfo",
     "__version__",
     "attend",
+    "consolidate",
     "experience",
     "init",
     "lambda_error",
@@ -70,6 +79,8 @@ __all__ = [
     "recall",
     "reinforce",
     "renew",
+    "replay",
+    "reprioritize",
     "step",
     "td_error",
     "write",

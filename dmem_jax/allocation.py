@@ -1,6 +1,8 @@
 """An empty memory: every array that an agent will ever need, allocated once."""
 
 import dataclasses
+import functools
+import math
 from typing import Any
 
 import jax
@@ -28,7 +30,32 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
     inputs.check_config(config)
     inputs.check_batch_shape(batch_shape)
     spec = inputs.payload_spec(payload)
+    needed = nbytes(config, spec) * math.prod(batch_shape)
+    inputs.check_bytes("batch_shape", batch_shape, needed)
+    return _empty(config, spec, batch_shape)
 
+
+def nbytes(config: Config, payload: PyTree = None) -> int:
+    """Bytes of one agent's memory.
+
+    >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
+    145
+    """
+    inputs.check_config(config)
+    leaves, structure = jax.tree.flatten(inputs.payload_spec(payload))
+    needed = _nbytes(config, tuple(leaves), structure)
+    inputs.check_bytes("config", config, needed)
+    return needed
+
+
+@functools.lru_cache
+def _nbytes(config: Config, leaves: tuple[jax.ShapeDtypeStruct, ...], structure: Any) -> int:
+    spec = jax.tree.unflatten(structure, leaves)
+    arrays = jax.tree.leaves(jax.eval_shape(lambda: _empty(config, spec, ())))
+    return sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays)
+
+
+def _empty(config: Config, spec: PyTree, batch_shape: tuple[int, ...]) -> Memory:
     def filled(shape: tuple[int, ...], dtype: Any, value: Any = 0) -> Array:
         return jnp.full((*batch_shape, *shape), value, dtype)
 
@@ -86,14 +113,3 @@ def init(config: Config, payload: PyTree = None, *, batch_shape: tuple[int, ...]
         clock=filled((), jnp.int32),
         next_id=filled((), jnp.int32),
     )
-
-
-def nbytes(config: Config, payload: PyTree = None) -> int:
-    """Bytes of one agent's memory.
-
-    >>> nbytes(Config(embedding_dim=128, core_capacity=64, buffer_capacity=192)) // 1024
-    145
-    """
-    payload = inputs.payload_spec(payload)
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(config, payload)))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

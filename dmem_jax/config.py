@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.conversion import INT32, as_float32, is_concrete, whole_number
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 
 Signal = Literal["given", "outcome", "novelty", "paper"]
 Smoothing = Literal["none", "mean", "rank"]
@@ -119,27 +119,23 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, least in _SIZES.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise ArgumentTypeError(f"Config.{name}: expected an integer, got {value!r}.")
-            if value < least:
-                raise ArgumentValueError(f"Config.{name}: expected at least {least}, got {value}.")
-            object.__setattr__(self, name, int(value))
-        if self.core_capacity + self.buffer_capacity > np.iinfo(np.int32).max:
+            object.__setattr__(self, name, whole_number(f"Config.{name}", getattr(self, name), least))
+        if self.core_capacity + self.buffer_capacity > INT32.max:
             pool = self.core_capacity + self.buffer_capacity
             raise ArgumentValueError(f"Config.core_capacity + Config.buffer_capacity: expected an int32, got {pool}.")
         self._check_top_k()
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in get_args(kind):
                 expected = ", ".join(map(repr, get_args(kind)))
-                raise ArgumentValueError(f"Config.{name}: expected one of {expected}; got {getattr(self, name)!r}.")
+                came = shown(getattr(self, name))
+                raise ArgumentValueError(f"Config.{name}: expected one of {expected}; got {came}.")
         if self.thresholds == "quantile" and self.threshold_schedule != "constant":
             raise ArgumentValueError(
                 f'Config.threshold_schedule: quantile thresholds adapt by themselves: expected "constant", '
                 f"got {self.threshold_schedule!r}."
             )
         if not isinstance(self.store_next, bool):
-            raise ArgumentTypeError(f"Config.store_next: expected a bool, got {self.store_next!r}.")
+            raise ArgumentTypeError(f"Config.store_next: expected a bool, got {shown(self.store_next)}.")
         if self.smoothing == "rank" and self.scale != "none":
             raise ArgumentValueError('Config.smoothing="rank" has no unit to scale: set Config.scale="none".')
 
@@ -156,17 +152,20 @@ class Config:
             "warmup": 10,
             "shadow_capacity": 64,
         }
-        sizes = {"embedding_dim": embedding_dim, "core_capacity": core_capacity, "buffer_capacity": buffer_capacity}
-        return cls(**(sizes | kinds | changes))
+        kinds |= {"core_capacity": core_capacity, "buffer_capacity": buffer_capacity}
+        return cls(embedding_dim, **(kinds | changes))
 
     def _check_top_k(self) -> None:
         quota = self.top_k if isinstance(self.top_k, tuple) else (self.top_k,)
         if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) for k in quota):
-            raise ArgumentTypeError(f"Config.top_k: expected an integer or a pair of integers, got {self.top_k!r}.")
+            came = shown(self.top_k)
+            raise ArgumentTypeError(f"Config.top_k: expected an integer or a pair of integers, got {came}.")
         if (isinstance(self.top_k, tuple) and len(quota) != 2) or min(quota) < 0 or sum(quota) < 1:
             raise ArgumentValueError(
-                f"Config.top_k: expected k >= 1, or (delights, disasters) with a sum >= 1; got {self.top_k!r}."
+                f"Config.top_k: expected k >= 1, or (delights, disasters) with a sum >= 1; got {shown(self.top_k)}."
             )
+        if sum(quota) > INT32.max:
+            raise ArgumentValueError(f"Config.top_k: expected an int32, also as a sum, got {shown(self.top_k)}.")
 
     @property
     def recalled(self) -> int:
@@ -206,6 +205,7 @@ class Params:
 
     gate_scale: Float[Array, "*b"]  # alpha of sigmoid(alpha * size - beta); >= 0; default 1: no measurable effect [M]
     gate_bias: Float[Array, "*b"]  # beta, any number; default 2: routine is gated to a quarter; no effect either [M]
+    # A threshold_low above threshold_high, or a quantile, leaves nothing for the buffer.
     threshold_low: Float[Array, "*b"]  # size up to which it is dropped; >= 0; default 1: the average surprise [M]
     threshold_high: Float[Array, "*b"]  # size above which it goes to core; >= 0; default 2: twice the average [M]
     threshold_low_start: Float[Array, "*b"]  # where a schedule of it starts; >= 0; default .5: half of the end
@@ -317,15 +317,33 @@ _THRESHOLDS: dict[str, dict[str, float]] = {
 
 
 def _scalar(name: str, value: Any) -> Array:
-    if isinstance(value, Tracer):
-        return jnp.asarray(value, jnp.float32)
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ArgumentTypeError(f"Params.{name}: expected a real number, got {value!r}.") from error
-    if array.dtype.kind not in "iuf":
-        raise ArgumentTypeError(f"Params.{name}: expected a real number, got {value!r}.")
-    _, least, greatest = _DEFAULTS[name]
-    if np.isnan(array).any() or (array < least).any() or (array > greatest).any():
-        raise ArgumentValueError(f"Params.{name}: expected within [{least:g}, {greatest:g}], got {value!r}.")
-    return jnp.asarray(array, jnp.float32)
+    array = as_float32(f"Params.{name}", value)
+    if all(map(is_concrete, jax.tree.leaves(value))):
+        _, least, greatest = _DEFAULTS[name]
+        # The number as it came: rounding may bring it into the range, and what float32 cannot hold would be an inf.
+        given = np.asarray(value, np.float64)
+        within = (given >= least) & (given <= greatest) & (np.isinf(given) | (np.abs(given) <= _MAX))
+        if not within.all():
+            raise ArgumentValueError(
+                f"Params.{name}: expected float32 within [{least:g}, {greatest:g}], got {shown(value)}."
+            )
+    return array
+
+
+def sound(params: Params) -> Params:
+    """`params` with every field in its range, so that no NaN of theirs gets into a memory.
+
+    Outside of jit a field out of range is an `ArgumentValueError` that names it. Inside, where an optimiser may have
+    stepped out of it, it counts as the nearest number that is in range, and a NaN as the default.
+    """
+
+    def held(name: str) -> Array:
+        value = getattr(params, name)
+        if is_concrete(value):
+            return _scalar(name, value)
+        default, least, greatest = _DEFAULTS[name]
+        # Selects, not `jnp.clip`, which halves the gradient at the ends of the range, where some defaults are.
+        value = jnp.where(value < least, least, jnp.where(value > greatest, greatest, value))
+        return jnp.where(jnp.isnan(value), default, value)
+
+    return Params(**{name: held(name) for name in _DEFAULTS})

@@ -82,15 +82,17 @@ def updated(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> tu
 
 
 def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Store:
-    """The row `old` after it took in the more surprising duplicate `new`.
+    """The row `old` after it took in its duplicate `new`, a newcomer or a memory.
 
     Count-weighted means for what was experienced, the greater strength, and the payload of the greater surprise.
     """
-    strength = jnp.maximum(effective_strength(params, old, now), new.strength)
-    n = old.count.astype(jnp.float32) + 1.0
+    strength = jnp.maximum(effective_strength(params, old, now), effective_strength(params, new, now))
+    taken_in = new.count.astype(jnp.float32)
+    n = old.count.astype(jnp.float32) + taken_in
 
     def mean(a: Array, b: Array) -> Array:
-        return a + (b / n - a / n)  # neither sum nor difference of two huge numbers, which could overflow
+        # Neither the sum nor the difference of two huge numbers, which could overflow.
+        return a + (b / n * taken_in - a / n * taken_in)
 
     embedding = mean(old.embedding, new.embedding)
     norm = mean(_norm(old), _norm(new))
@@ -108,7 +110,9 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
         strength=strength,
         written_strength=strength,
         touched=now,
-        count=add_saturating(old.count, jnp.ones_like(old.count)),
+        recalls=add_saturating(old.recalls, new.recalls),
+        successes=add_saturating(old.successes, new.successes),
+        count=add_saturating(old.count, new.count),
         contradicted=jnp.zeros_like(old.contradicted),
         payload=choose(more_surprising, new.payload, old.payload),
         next_embedding=choose(more_surprising, new.next_embedding, old.next_embedding),
@@ -122,7 +126,7 @@ def refreshed(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> 
         old,
         strength=jnp.maximum(effective_strength(params, old, now), new.strength),
         touched=now,
-        count=add_saturating(old.count, jnp.ones_like(old.count)),
+        count=add_saturating(old.count, new.count),
         contradicted=jnp.zeros_like(old.contradicted),
     )
 

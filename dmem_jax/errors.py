@@ -15,3 +15,12 @@ class ArgumentTypeError(DmemError, TypeError):
 
 class MissingExtraError(DmemError, ImportError):
     """An optional part was asked for whose packages are not installed. The message names the extra to install."""
+
+
+def shown(given: object) -> str:
+    """What came, short enough to stand in a message."""
+    try:
+        text = repr(given)
+    except Exception:  # Python prints no integer of thousands of digits, and an object's own repr may fail
+        return f"an unprintable {type(given).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(given).__name__})"

@@ -41,7 +41,16 @@ def eviction_key(config: Config, params: Params, tier: Tier, store: Store, now: 
         successes = jnp.log2(1.0 + store.successes.astype(jnp.float32))
         key = successes - age(now, store.touched) / params.buffer_half_life
     else:
-        key = log2_effective_strength(params, store, now)
+        return strength_key(params, store, now)
+    return _of_live(store, key)
+
+
+def strength_key(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
+    """The same by strength alone."""
+    return _of_live(store, log2_effective_strength(params, store, now))
+
+
+def _of_live(store: Store, key: Array) -> Array:
     return canonical(jnp.where(store.id < 0, -jnp.inf, jnp.maximum(key, _LEAST)))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +12,13 @@ from dmem_jax.config import Params
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
 from dmem_jax.duplicates import relative_magnitude
+from dmem_jax.pool import keep_rows
 from dmem_jax.slots import capacity, put, read
-from dmem_jax.types import Memory, Recall, Store, Tier
+from dmem_jax.types import Memory, Recall, ReplayBatch, Store, Tier
+
+Rows = Recall | ReplayBatch
+"""Memories that were handed out, with place and id."""
+Told = TypeVar("Told")
 
 _MAX = float(np.finfo(np.float32).max)
 
@@ -22,7 +28,7 @@ def strengthen(
 ) -> Memory:
     """See `memory.reinforce`."""
     now = memory.clock
-    acts, memory = _credited(memory, recall, used, jnp.isfinite(rpe))
+    acts, memory = still_there(memory, recall, used > 0, jnp.isfinite(rpe) & jnp.isfinite(used))
     better = rpe > 0
 
     def outcome_met(row: Store, used: Array) -> dict[str, Array]:
@@ -38,13 +44,13 @@ def strengthen(
             "successes": add_saturating(row.successes, better),
         }
 
-    return _each_recalled(memory, recall, acts & (rpe != 0), used, outcome_met)
+    return change_each(memory, recall, acts & (rpe != 0), used, outcome_met)
 
 
 def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
     """See `memory.renew`."""
     now = memory.clock
-    acts, memory = _credited(memory, recall, used, jnp.ones_like(memory.clock, bool))
+    acts, memory = still_there(memory, recall, used > 0, jnp.isfinite(used))
 
     def foretold(row: Store, used: Array) -> dict[str, Array]:
         strength = effective_strength(params, row, now)
@@ -54,7 +60,7 @@ def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, "
             "touched": jnp.broadcast_to(now, row.touched.shape),
         }
 
-    return _each_recalled(memory, recall, acts, used, foretold)
+    return change_each(memory, recall, acts, used, foretold)
 
 
 def count_recalled(memory: Memory, recall: Recall) -> Memory:
@@ -63,49 +69,49 @@ def count_recalled(memory: Memory, recall: Recall) -> Memory:
     def counted(row: Store, _: Array) -> dict[str, Array]:
         return {"recalls": add_saturating(row.recalls, jnp.ones_like(row.recalls))}
 
-    memory = _each_recalled(memory, recall, recall.valid, recall.score, counted)
+    memory = change_each(memory, recall, recall.valid, recall.score, counted)
     total = jnp.sum(recall.valid, dtype=jnp.int32)
     return dataclasses.replace(
         memory, stats=dataclasses.replace(memory.stats, recalled=add_saturating(memory.stats.recalled, total))
     )
 
 
-def _credited(
-    memory: Memory, recall: Recall, used: Float[Array, " K"], finite: Bool[Array, ""]
+def still_there(
+    memory: Memory, rows: Rows, meant: Bool[Array, " K"], number: Bool[Array, " K"]
 ) -> tuple[Bool[Array, " K"], Memory]:
-    """Which recalled memories feedback acts on, and the memory with what is stale or not a number counted."""
-    number = finite & jnp.isfinite(used)
-    meant = recall.valid & number & (used > 0)
-    meant = meant & (recall.tier != Tier.SHADOW)  # which isn't kept for what it is worth
-    in_core = recall.tier == Tier.CORE
-    id_now = jnp.where(in_core, _ids(memory.core, recall, Tier.CORE), _ids(memory.buffer, recall, Tier.BUFFER))
-    present = id_now == recall.id
+    """Which of the memories that feedback is `meant` for are still in their places, and `memory` with those that are
+    not counted as stale, and feedback that is no `number` as rejected."""
+    meant = meant & rows.valid & number & (rows.tier != Tier.SHADOW)  # a shadow isn't kept for what it is worth
+    in_core = rows.tier == Tier.CORE
+    id_now = jnp.where(in_core, _ids(memory.core, rows, Tier.CORE), _ids(memory.buffer, rows, Tier.BUFFER))
+    present = id_now == rows.id
     stats = dataclasses.replace(
         memory.stats,
         stale=add_saturating(memory.stats.stale, jnp.sum(meant & ~present, dtype=jnp.int32)),
-        rejected=add_saturating(memory.stats.rejected, jnp.sum(recall.valid & ~number, dtype=jnp.int32)),
+        rejected=add_saturating(memory.stats.rejected, jnp.sum(rows.valid & ~number, dtype=jnp.int32)),
     )
     return meant & present, dataclasses.replace(memory, stats=stats)
 
 
-def _ids(tier: Store, recall: Recall, which: Tier) -> Array:
-    return read(tier.id, jnp.where(recall.tier == which, recall.slot, capacity(tier)))
-
-
-def _each_recalled(
+def change_each(
     memory: Memory,
-    recall: Recall,
+    rows: Rows,
     acts: Bool[Array, " K"],
-    used: Float[Array, " K"],
-    change: Callable[[Store, Array], dict[str, Array]],
+    told: Told,
+    change: Callable[[Store, Told], dict[str, Array]],
 ) -> Memory:
-    """`memory` with the fields that `change(rows, used)` gives for the recalled memories that `acts` names."""
+    """`memory` with the fields that `change(rows, told)` gives for the memories that `acts` names; `told` [K, ...] is
+    what there is to say of each."""
 
     def in_tier(tier: Store, which: Tier) -> Store:
-        here = acts & (recall.tier == which)
-        slot = jnp.where(here, recall.slot, capacity(tier))
-        changed = change(read(tier, slot), jnp.where(here, used, 0.0))
+        here = acts & (rows.tier == which)
+        slot = jnp.where(here, rows.slot, capacity(tier))
+        changed = change(read(tier, slot), keep_rows(here, told))
         return dataclasses.replace(tier, **{name: put(getattr(tier, name), slot, new) for name, new in changed.items()})
 
     core, buffer = in_tier(memory.core, Tier.CORE), in_tier(memory.buffer, Tier.BUFFER)
     return dataclasses.replace(memory, core=core, buffer=buffer)
+
+
+def _ids(tier: Store, rows: Rows, which: Tier) -> Array:
+    return read(tier.id, jnp.where(rows.tier == which, rows.slot, capacity(tier)))

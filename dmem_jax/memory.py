@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from dmem_jax import duplicates, inputs, lifecycle, retrieval, surprise
-from dmem_jax.checks import check_acting, check_experience, check_experiences, check_query, check_recall
+from dmem_jax.checks import check_acting, check_asked, check_experience, check_experiences, check_memory, check_recall
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import INT32_MAX, add_saturating, subtract_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
@@ -61,7 +61,7 @@ def write(config: Config, params: Params, memory: Memory, experience: Experience
 
 def write_many(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:
     """`write` for each of `experiences` [B] in order; the infos are stacked on a leading axis [B]."""
-    check_acting(config, params, memory)
+    params = check_acting(config, params, memory)
     experiences = check_experiences(config, memory.core.payload, experiences)
 
     def body(memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
@@ -83,7 +83,7 @@ def recall(config: Config, params: Params, memory: Memory, query: Query | Array)
       ArgumentValueError: at trace time for shapes, and outside of jit for a bare embedding that is not finite. Inside
       jit such a query finds nothing.
     """
-    query, answerable = _asked(config, params, memory, query)
+    params, query, answerable = check_asked(config, params, memory, query)
     return retrieval.search(config, params, memory, query, answerable, pool_cosines(memory, query.embedding))
 
 
@@ -95,7 +95,7 @@ def step(
     It makes one pass over the embeddings, for the recall, which also learns on the way which memories the query would
     be a duplicate of (`Config.duplicates="probe"`); the next write uses that if it writes the same embedding.
     """
-    query, answerable = _asked(config, params, memory, query)
+    params, query, answerable = check_asked(config, params, memory, query)
     memory, written = _write(config, params, memory, experience)
     cosines = pool_cosines(memory, query.embedding)
     recalled = retrieval.search(config, params, memory, query, answerable, cosines)
@@ -125,7 +125,7 @@ def reinforce(
       used: [K] weights >= 0, which of the recalled the decision stood on. Crediting all of them each step ratchets
         junk up.
     """
-    check_acting(config, params, memory)
+    params = check_acting(config, params, memory)
     check_recall(config, recall)
     rpe = inputs.feedback("rpe", rpe, ())
     used = inputs.feedback("used", used, (config.recalled,))
@@ -137,7 +137,7 @@ def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: 
 
     Gives back `renew_rate` of the strength that has faded since writing. Arguments as in `reinforce`.
     """
-    check_acting(config, params, memory)
+    params = check_acting(config, params, memory)
     check_recall(config, recall)
     used = inputs.feedback("used", used, (config.recalled,))
     return lifecycle.restore(params, memory, recall, used)
@@ -159,7 +159,7 @@ def attend(
     Returns:
       An `Attention`: readout, of the leaf's shape without the slot axis, and weights [core + buffer slots].
     """
-    query, answerable = _asked(config, params, memory, query)
+    params, query, answerable = check_asked(config, params, memory, query)
     if over is not None and not callable(over):
         raise ArgumentTypeError(f"over: expected a function of a payload, got {over!r}.")
     if over is not None and memory.core.payload is None:
@@ -174,8 +174,7 @@ def rebase(memory: Memory, by: Any) -> Memory:
     Ages stay as they are; times that would leave int32 saturate. A "step" schedule reads the clock, and goes back with
     it. Works on any batch of memories.
     """
-    if not isinstance(memory, Memory):
-        raise ArgumentTypeError(f"memory: expected a dmem_jax.Memory, got {type(memory).__name__}.")
+    check_memory(memory)
     by = inputs.shift(by, memory.clock.shape)
 
     def store(tier: Store) -> Store:
@@ -196,7 +195,7 @@ def rebase(memory: Memory, by: Any) -> Memory:
 
 def _write(config: Config, params: Params, memory: Memory, experience: Experience) -> tuple[Memory, WriteInfo]:
     """One experience, from top to bottom: valid? clock, size, route, contradiction, duplicate, insertion, counters."""
-    check_acting(config, params, memory)
+    params = check_acting(config, params, memory)
     experience = check_experience(config, memory.core.payload, experience)
     finite = inputs.is_finite_experience(config, experience)
     valid = experience.valid & finite
@@ -331,13 +330,3 @@ def _probe(config: Config, memory: Memory, query: Query, answerable: Array, cosi
         closest=surprise.closest_cosine(memory, cosines) if config.reads_similarity else memory.probe.closest,
         valid=answerable,
     )
-
-
-def _asked(config: Config, params: Params, memory: Memory, query: Query | Array) -> tuple[Query, Array]:
-    """The query, and whether it can be answered; where not its numbers are 0, so that no NaN gets anywhere."""
-    check_acting(config, params, memory)
-    query = inputs.as_query(config, query)
-    check_query(config, query)
-    answerable = inputs.is_finite_query(query)
-    embedding, value = (jnp.where(answerable, x, 0.0) for x in (query.embedding, query.value))
-    return dataclasses.replace(query, embedding=embedding, value=value), answerable

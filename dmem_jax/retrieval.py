@@ -9,13 +9,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from dmem_jax.config import Config, Params
+from dmem_jax.conversion import kind_of
 from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.pool import gather, place, pooled
 from dmem_jax.schedules import semantic_weight
 from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
-from dmem_jax.slots import capacity, read
-from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store, Tier
+from dmem_jax.slots import read
+from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store
 from dmem_kernels import canonical, top_k
 
 _MAX = float(np.finfo(np.float32).max)
@@ -41,18 +44,17 @@ def search(
     )
     score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
 
-    best, slot = _best(config, score, _pooled(memory, lambda tier: tier.rpe))
+    best, slot = _best(config, score, pooled(memory, lambda tier: tier.rpe))
     valid = best > -jnp.inf
     slot = jnp.where(valid, slot, config.pool_capacity)
-    core_capacity = config.core_capacity
-    in_core = slot < core_capacity
+    tier, tier_slot = place(memory, slot)
     # Free of the embeddings: only what a recall returns is gathered.
-    rows = _gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
+    rows = gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
     semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), slot))
     recall = Recall(
-        slot=jnp.where(in_core, slot, slot - core_capacity),
-        tier=jnp.where(in_core, jnp.int32(Tier.CORE), jnp.int32(Tier.BUFFER)),
+        slot=tier_slot,
+        tier=tier,
         id=jnp.where(valid, id_, -1),
         score=best,
         semantic=semantic,
@@ -83,7 +85,7 @@ def attention(
     now = time_of_recall(memory, query)
     w = semantic_weight(config, params, memory)
     salience = pool_salience(config, params, memory, query, now)
-    log2_strength = _pooled(memory, lambda tier: log2_effective_strength(params, tier, now))
+    log2_strength = pooled(memory, lambda tier: log2_effective_strength(params, tier, now))
     asked = matches(memory, query, now) & answerable & (log2_strength > -jnp.inf)
     logits = w * cosines / params.semantic_temperature + (1.0 - w) * salience / params.salience_temperature
     logits = jnp.where(asked, jnp.clip(logits, -_MAX, _MAX) + math.log(2.0) * log2_strength, 0.0)
@@ -91,7 +93,7 @@ def attention(
     if over is None:
         tiers = memory.core.embedding, memory.buffer.embedding
     else:
-        tiers = over(memory.core.payload), over(memory.buffer.payload)
+        tiers = _picked(over, memory.core), _picked(over, memory.buffer)
     values = [tier.astype(jnp.float32).reshape(tier.shape[0], math.prod(tier.shape[1:])) for tier in tiers]
     parts = jnp.split(weights, [config.core_capacity])
     if over is not None:  # a payload may hold anything, also where no weight is
@@ -114,7 +116,7 @@ def matches(memory: Memory, query: Query, now: Int32[Array, ""]) -> Bool[Array, 
         right_sign = (query.sign == 0) | ((tier.rpe >= 0) == (query.sign > 0))
         return (tier.id >= 0) & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)
 
-    return _pooled(memory, of_tier)
+    return pooled(memory, of_tier)
 
 
 def pool_salience(
@@ -132,7 +134,7 @@ def pool_salience(
             salience = salience * jnp.exp(-jnp.abs(query.value - tier.value) / params.value_temperature)
         return jnp.minimum(salience / scale, _MAX)
 
-    return _pooled(memory, of_tier)
+    return pooled(memory, of_tier)
 
 
 def masked_softmax(logits: Float[Array, " N"], mask: Bool[Array, " N"]) -> Float[Array, " N"]:
@@ -141,6 +143,19 @@ def masked_softmax(logits: Float[Array, " N"], mask: Bool[Array, " N"]) -> Float
     weights = jnp.where(mask, jnp.exp(logits - jnp.max(logits)), 0.0)
     total = jnp.sum(weights)
     return weights / jnp.where(total > 0, total, 1.0)
+
+
+def _picked(over: Callable[[PyTree], Array], tier: Store) -> Array:
+    """The leaf that a caller's `over` reads out of a tier, if it is one."""
+    picked, slots = over(tier.payload), tier.id.shape
+    expected = f"over: expected an array of real numbers with a leading axis of {slots[0]}, a tier's slots"
+    if not isinstance(picked, (jax.Array, np.ndarray)):
+        raise ArgumentTypeError(f"{expected}, got {type(picked).__name__}.")
+    if kind_of(picked.dtype) not in ("b", "i", "f"):
+        raise ArgumentTypeError(f"{expected}, got {picked.dtype}.")
+    if picked.shape[:1] != slots:
+        raise ArgumentValueError(f"{expected}, got {picked.dtype}{list(picked.shape)}.")
+    return jnp.asarray(picked)
 
 
 def _normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
@@ -171,21 +186,3 @@ def _best(config: Config, score: Array, rpe: Array) -> tuple[Array, Array]:
     slot = jnp.concatenate([slots for _, slots in found])
     descending, slot = jax.lax.sort((-best, slot), num_keys=2)
     return -descending, slot
-
-
-def _pooled(memory: Memory, of_tier: Callable[[Store], Array]) -> Array:
-    return jnp.concatenate([of_tier(memory.core), of_tier(memory.buffer)])
-
-
-def _gather(memory: Memory, fields: Callable[[Store], PyTree], slot: Int32[Array, " K"]) -> PyTree:
-    """The `fields` at pool slots `slot`; zeros at the pool's capacity."""
-    core_capacity, pool = capacity(memory.core), capacity(memory.core) + capacity(memory.buffer)
-    in_core, in_buffer = slot < core_capacity, (slot >= core_capacity) & (slot < pool)
-    from_core = read(fields(memory.core), slot)
-    from_buffer = read(fields(memory.buffer), jnp.maximum(0, slot - core_capacity))
-
-    def either(a: Array, b: Array) -> Array:
-        of_row = lambda flag: flag.reshape(flag.shape + (1,) * (a.ndim - 1))  # noqa: E731
-        return jnp.where(of_row(in_core), a, jnp.where(of_row(in_buffer), b, jnp.zeros_like(b)))
-
-    return jax.tree.map(either, from_core, from_buffer)

@@ -1,9 +1,10 @@
 """What changes over a life: a value that goes from its start to its end with the clock, the fill or a phase."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float
 
 from dmem_jax.config import Config, Params, Schedule
+from dmem_jax.pool import live_count
 from dmem_jax.types import Memory
 
 
@@ -33,6 +34,12 @@ def semantic_weight(config: Config, params: Params, memory: Memory) -> Float[Arr
     return scheduled(config, params, memory, kind, params.semantic_weight_start, params.semantic_weight)
 
 
+def importance_exponent(params: Params, memory: Memory) -> Float[Array, ""]:
+    """b of replay's importance weights: it anneals with the clock, as in arXiv 1511.05952, section 3.4."""
+    start, end = params.importance_exponent_start, params.importance_exponent
+    return end + (start - end) * jnp.clip(1.0 - memory.clock.astype(jnp.float32) / params.importance_steps, 0.0, 1.0)
+
+
 def thresholds(config: Config, params: Params, memory: Memory) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """threshold_low and threshold_high, now."""
     kind = config.threshold_schedule
@@ -40,8 +47,3 @@ def thresholds(config: Config, params: Params, memory: Memory) -> tuple[Float[Ar
         scheduled(config, params, memory, kind, params.threshold_low_start, params.threshold_low),
         scheduled(config, params, memory, kind, params.threshold_high_start, params.threshold_high),
     )
-
-
-def live_count(memory: Memory) -> Int32[Array, ""]:
-    """Slots in use in both tiers."""
-    return sum((jnp.sum(tier.id >= 0, dtype=jnp.int32) for tier in (memory.core, memory.buffer)), jnp.int32(0))

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from dmem_jax.config import SHADOW_ROWS, Config, Params
 from dmem_jax.counting import elapsed
+from dmem_jax.pool import keep_rows
 from dmem_jax.similarity import cosines, inverse_norm
 from dmem_jax.size import current_scale
 from dmem_jax.slots import put, read
@@ -61,10 +62,7 @@ def with_shadow(
     worth = _asked(shadow, query, now) & (near > _LEAST_COSINE) & answerable & (best_cosine < params.shadow_below)
     score, place = top_k(canonical(jnp.where(worth, near, -jnp.inf)), SHADOW_ROWS)
     valid = score > -jnp.inf
-    rpe, payload = jax.tree.map(
-        lambda leaf: jnp.where(valid.reshape(valid.shape + (1,) * (leaf.ndim - 1)), leaf, jnp.zeros_like(leaf)),
-        read((shadow.rpe, shadow.payload), place),
-    )
+    rpe, payload = keep_rows(valid, read((shadow.rpe, shadow.payload), place))
     rows = Recall(
         slot=jnp.where(valid, place, config.buffer_capacity),
         tier=jnp.where(valid, jnp.int32(Tier.SHADOW), jnp.int32(Tier.BUFFER)),

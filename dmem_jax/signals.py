@@ -16,6 +16,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from dmem_jax.conversion import as_float32
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 
 
@@ -197,17 +198,6 @@ def potential_shaping(
     """
     potential, next_potential, discount = _alike(potential=potential, next_potential=next_potential, discount=discount)
     return _unit_scalar("gamma", gamma) * discount * _unless_ended(discount, next_potential) - potential
-
-
-def as_float32(name: str, x: ArrayLike) -> Float[Array, "..."]:
-    """`x` as a strongly typed float32 array; a TypeError that names it where it does not hold real numbers."""
-    try:
-        array = jnp.asarray(x)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{name}: expected an array of real numbers, got {type(x).__name__}.") from error
-    if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
-        raise ArgumentTypeError(f"{name}: expected floats or integers, got dtype {array.dtype}.")
-    return array.astype(jnp.float32)
 
 
 def _unless_ended(discount: Array, bootstrap: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -13,6 +14,7 @@ from dmem_jax.types import Ring, Router
 
 _MIN_NORMAL = float(np.finfo(np.float32).tiny)
 _MAX = float(np.finfo(np.float32).max)
+_LEAST_SLOPED = 1e-12  # reward units
 
 
 def current_scale(config: Config, router: Router) -> Float[Array, ""]:
@@ -23,7 +25,10 @@ def current_scale(config: Config, router: Router) -> Float[Array, ""]:
     """
     if config.scale == "none":
         return jnp.ones_like(router.scale_mean)
-    return jnp.where(router.scale_weight > 0, jnp.clip(router.scale_mean, _MIN_NORMAL, _MAX), 1.0)
+    mean = jnp.clip(router.scale_mean, _MIN_NORMAL, _MAX)
+    # 1 / scale^2, the slope of a size, overflows long before the size does: there the scale counts as a constant.
+    mean = jnp.where(mean > _LEAST_SLOPED, mean, jax.lax.stop_gradient(mean))
+    return jnp.where(router.scale_weight > 0, mean, 1.0)
 
 
 def surprise_size(config: Config, router: Router, magnitude: Float[Array, ""]) -> Float[Array, ""]:

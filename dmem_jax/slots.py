@@ -42,6 +42,14 @@ def put(store: Tree, slot: Int32[Array, "*k"], row: PyTree) -> Tree:
     return jax.tree.map(updated, store, row)
 
 
+def last_of_each(slot: Int32[Array, " k"], acts: Bool[Array, " k"], capacity: int) -> Bool[Array, " k"]:
+    """Which entries that act are the last ones for their slot: `put` wants slots that differ."""
+    order = jnp.arange(slot.shape[0], dtype=jnp.int32)
+    slot = jnp.where(acts, slot, capacity)
+    latest = jnp.full(capacity, -1, jnp.int32).at[slot].max(order, mode="drop", wrap_negative_indices=False)
+    return acts & (read(latest, slot) == order)
+
+
 def choose(condition: Bool[Array, ""], this: Tree, other: Tree) -> Tree:
     """`this` where the scalar `condition` holds, else `other`; leaf by leaf. For rows, never for stores."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), this, other)

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 
 from dmem_jax.config import Config, Params
 from dmem_jax.counting import add_saturating
-from dmem_jax.schedules import live_count
+from dmem_jax.pool import live, live_count
 from dmem_jax.size import pushed
-from dmem_jax.types import Experience, Memory, Store
+from dmem_jax.types import Experience, Memory
 
 _MAX = float(np.finfo(np.float32).max)
 # Of the D-MEM paper, arXiv 2603.14597, as its method section gives them.
@@ -23,11 +23,7 @@ _BASE_SURPRISE = 0.4
 
 def closest_cosine(memory: Memory, cosines: Float[Array, " N"]) -> Float[Array, ""]:
     """The greatest cosine with a live memory of any task and sign; -inf for an empty memory."""
-
-    def live(tier: Store) -> Array:
-        return tier.id >= 0
-
-    return jnp.max(jnp.where(jnp.concatenate([live(memory.core), live(memory.buffer)]), cosines, -jnp.inf))
+    return jnp.max(jnp.where(live(memory), cosines, -jnp.inf))
 
 
 def resolve(

@@ -10,139 +10,55 @@ its batch) makes thousands of independent ones, and `update` runs in a `lax.scan
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Float32, Int32
+from jaxtyping import Array, Float32
 
+from dmem_jax.checks import check_key
+from dmem_jax.conversion import as_float32, filled
 from dmem_jax.counting import add_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
-from dmem_jax.signals import as_float32, outcome_error, td_error
+from dmem_jax.learner import (
+    Batch,
+    Learner,
+    LearnerConfig,
+    Norm,
+    Signal,
+    UpdateInfo,
+    ValueNetwork,
+    Variables,
+    check_learner,
+    check_learner_config,
+    fresh,
+    network,
+)
+from dmem_jax.signals import outcome_error, td_error
 from dmem_jax.slots import choose
-from dmem_jax.types import Experience
+from dmem_jax.types import Experience, ReplayBatch
 
-Norm = Literal["layer", "batch"]
-Signal = Literal["outcome", "td"]
-Variables = dict[str, Any]
+__all__ = [
+    "Batch",
+    "Learner",
+    "LearnerConfig",
+    "Norm",
+    "Signal",
+    "UpdateInfo",
+    "ValueNetwork",
+    "Variables",
+    "init",
+    "monitor",
+    "target_value",
+    "update",
+    "value",
+]
 
 SCALE_RATE = 0.01  # that of the memory's own running scale
 QUANTILES = {"q50": 0.5, "q90": 0.9, "q98": 0.98}  # the last two are where the gate's quantile thresholds lie
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class LearnerConfig:
-    """What shapes the learner's program. Hashable; goes through jit, vmap and scan like any argument.
-
-    Raises `ArgumentValueError` (a ValueError) or `ArgumentTypeError` (a TypeError) that names the field.
-    """
-
-    embedding_dim: int
-    """D, numbers in an embedding, >= 1."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of each hidden layer, each >= 1; () makes a linear value."""
-    norm: Norm | None = "layer"
-    """After each hidden layer: "layer" (no state, right for batches of any size), "batch" (running statistics, for
-    large and mixed batches), or None."""
-    signal: Signal = "outcome"
-    """What is learned. "outcome": the reward met in a state, best for remembering events; "td": the discounted return
-    from it, by TD(0) with the target network."""
-    gamma: float = 0.99
-    """Discount per step of the "td" signal, in [0, 1]; the batch's own discount multiplies it."""
-    target_period: int = 1
-    """The target network moves at every so-many-th update, >= 1."""
-    target_rate: float = 0.005
-    """How far it then moves towards the online network, in (0, 1]. A small rate with period 1 is Polyak averaging
-    (Lillicrap et al., arXiv 1509.02971); rate 1 with period n copies it every n updates (Mnih et al., Nature 2015)."""
-    optimizer: optax.GradientTransformation = dataclasses.field(default=optax.adam(1e-3), repr=False)
-    """Any optax optimiser. Compared by identity, so make it once: another `optax.adam(...)` is another program."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.hidden, tuple):
-            raise ArgumentTypeError(f"LearnerConfig.hidden: expected a tuple of integers, got {self.hidden!r}.")
-        if not isinstance(self.optimizer, optax.GradientTransformation):
-            raise ArgumentTypeError(f"LearnerConfig.optimizer: expected an optax optimiser, got {self.optimizer!r}.")
-        counts = {"embedding_dim": (self.embedding_dim,), "hidden": self.hidden, "target_period": (self.target_period,)}
-        for name, count in ((name, count) for name, counts in counts.items() for count in counts):
-            if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-                raise ArgumentTypeError(f"LearnerConfig.{name}: expected an integer, got {count!r}.")
-            if count < 1:
-                raise ArgumentValueError(f"LearnerConfig.{name}: expected at least 1, got {count}.")
-        for name, kinds in (("norm", (*get_args(Norm), None)), ("signal", get_args(Signal))):
-            if getattr(self, name) not in kinds:
-                expected = ", ".join(map(repr, kinds))
-                raise ArgumentValueError(
-                    f"LearnerConfig.{name}: expected one of {expected}; got {getattr(self, name)!r}."
-                )
-        if not 0 <= self.gamma <= 1:
-            raise ArgumentValueError(f"LearnerConfig.gamma: expected within [0, 1], got {self.gamma!r}.")
-        if not 0 < self.target_rate <= 1:
-            raise ArgumentValueError(f"LearnerConfig.target_rate: expected within (0, 1], got {self.target_rate!r}.")
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """One learner's whole state."""
-
-    online: Variables  # flax: "params", and "batch_stats" with norm "batch"
-    target: Variables  # the same of the target network: it has statistics of its own
-    opt_state: optax.OptState
-    updates: Int32[Array, ""]  # updates made, saturating
-    skipped: Int32[Array, ""]  # batches that changed nothing: no usable row, or a gradient that was not finite
-    error_mean: Float32[Array, ""]  # exponential mean of |rpe| over updates, reward units, not yet bias-corrected
-    error_weight: Float32[Array, ""]  # the weight that this mean has gathered, in [0, 1]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Rows to learn from. With signal "outcome" the first two fields are enough. An `Experience` serves as well."""
-
-    embedding: Float[Array, "*b D"]  # of s; with signal "outcome" the state where the reward was met
-    reward: Float[Array, "*b"]
-    discount: Float[Array, "*b"] | None = None  # 0 at a terminal
-    next_embedding: Float[Array, "*b D"] | None = None  # of s'; anything, even NaN, where discount is 0
-    valid: Bool[Array, "*b"] | None = None  # False: padding
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class UpdateInfo:
-    """What an update did."""
-
-    loss: Float32[Array, ""]  # half the mean weighted squared error of the used rows, before the update
-    rpe: Float32[Array, "B"]  # reward units, before the update; 0 for rows that were not used
-    used: Bool[Array, "B"]  # rows that were valid and finite
-    applied: Bool[Array, ""]  # False: nothing changed but `Learner.skipped`
-
-
-class ValueNetwork(nn.Module):
-    """Dense layers, normalised, with ReLU, and one linear output. [..., D] -> [...]."""
-
-    hidden: tuple[int, ...]
-    norm: Norm | None
-
-    @nn.compact
-    def __call__(self, embedding: Array, *, train: bool = False, rows: Array | None = None) -> Array:
-        """`rows` [...]: which rows the statistics of a training batch are taken over; None: all."""
-        x = embedding
-        for units in self.hidden:
-            x = nn.Dense(units)(x)
-            if self.norm == "layer":
-                x = nn.LayerNorm()(x)
-            elif self.norm == "batch":
-                # Half-forgets in 7 updates: an agent's early life is over before flax's .99 has left its start.
-                batch_norm = nn.BatchNorm(use_running_average=not train, momentum=0.9)
-                x = batch_norm(x, mask=None if rows is None else rows[..., None])
-            x = nn.relu(x)
-        # A new critic expects exactly 0, so that no surprise comes from its random weights.
-        return nn.Dense(1, kernel_init=nn.initializers.zeros_init())(x)[..., 0]
 
 
 def init(learner_config: LearnerConfig, key: Array) -> Learner:
@@ -159,48 +75,39 @@ def init(learner_config: LearnerConfig, key: Array) -> Learner:
     >>> learners.updates.shape
     (1000,)
     """
-    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise ArgumentTypeError(f"key: expected a typed key, as jax.random.key(0), got {key!r}.")
-    online = dict(_network(learner_config).init(key, jnp.zeros((1, learner_config.embedding_dim), jnp.float32)))
-    learner = Learner(
-        online=online,
-        target=jax.tree.map(jnp.copy, online),  # a buffer of its own, so that a learner can be donated
-        opt_state=learner_config.optimizer.init(online["params"]),
-        updates=jnp.zeros((), jnp.int32),
-        skipped=jnp.zeros((), jnp.int32),
-        error_mean=jnp.zeros((), jnp.float32),
-        error_weight=jnp.zeros((), jnp.float32),
-    )
-    # Some optimisers start from weakly typed scalars, which would cost a second compile.
-    return jax.tree.map(
-        lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype) if leaf.weak_type else leaf, learner
-    )
+    check_learner_config(learner_config)
+    check_key("key", key)
+    return fresh(learner_config, key)
 
 
 def value(learner_config: LearnerConfig, learner: Learner, embedding: ArrayLike) -> Float32[Array, "*b"]:
     """V of each embedding, in reward units.
 
-    With norm "batch" by the running statistics, so that a row's value does not hang on its neighbours. NaN where the
-    embedding is not finite; the memory refuses experiences with such a value.
+    With norm "batch" by the running statistics, so that a row's value does not hang on its neighbours. May be NaN where
+    the embedding's norm is not finite in float32 (1e20 in a single number is enough); the memory refuses experiences
+    with such a value.
 
     Args:
       embedding: [*b, D].
 
     Raises:
-      ArgumentValueError: the last axis is not D. ArgumentTypeError: not real numbers.
+      ArgumentValueError: the last axis is not D, or the learner is of another config, or many. ArgumentTypeError: not
+      real numbers, or a wrong class.
     """
+    check_learner(learner_config, learner)
     return _apply(learner_config, learner.online, _embedding(learner_config, "embedding", embedding))
 
 
 def target_value(learner_config: LearnerConfig, learner: Learner, embedding: ArrayLike) -> Float32[Array, "*b"]:
     """As `value`, by the target network: V(s') of the TD error."""
+    check_learner(learner_config, learner)
     return _apply(learner_config, learner.target, _embedding(learner_config, "embedding", embedding))
 
 
 def update(
     learner_config: LearnerConfig,
     learner: Learner,
-    batch: Batch | Experience,
+    batch: Batch | Experience | ReplayBatch,
     importance_weights: ArrayLike | None = None,
 ) -> tuple[Learner, UpdateInfo]:
     """One optimiser step on 1/2 mean(importance_weights * rpe^2), then the target network's move.
@@ -212,7 +119,7 @@ def update(
     row is left, or the gradient is not finite, nothing changes but `skipped`: bad numbers never reach the weights.
 
     Args:
-      batch: [B] rows.
+      batch: [B] rows, of a replayed batch those that are `valid`.
       importance_weights: [B], >= 0, of prioritized replay (arXiv 1511.05952, section 3.4); None: all 1.
 
     Returns:
@@ -220,7 +127,7 @@ def update(
 
     Raises:
       ArgumentValueError: a shape does not fit, or "td" misses discount or next_embedding.
-      ArgumentTypeError: not real numbers, or `valid` is not bool.
+      ArgumentTypeError: not real numbers, `valid` is not bool, or a wrong class.
 
     >>> learner_config = LearnerConfig(embedding_dim=2, hidden=(16,), optimizer=optax.adam(0.03))
     >>> learner = init(learner_config, jax.random.key(0))
@@ -241,8 +148,8 @@ def update(
 
     def loss_of(params: Any) -> tuple[Array, tuple[Array, Array, Variables]]:
         variables = {**learner.online, "params": params}
-        network = _network(learner_config)
-        values, statistics = network.apply(variables, embedding, train=True, rows=rows, mutable=["batch_stats"])
+        net = network(learner_config)
+        values, statistics = net.apply(variables, embedding, train=True, rows=rows, mutable=["batch_stats"])
         errors = errors_of(values)
         used = usable & jnp.isfinite(errors * errors)
         errors = jnp.where(used, errors, 0.0)
@@ -275,7 +182,7 @@ def update(
 
 
 def monitor(
-    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience
+    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience | ReplayBatch
 ) -> dict[str, Float32[Array, ""]]:
     """How good the critic is on rows it was not trained on, as flat scalars for a log.
 
@@ -323,21 +230,21 @@ def monitor(
     }
 
 
-def _network(learner_config: LearnerConfig) -> ValueNetwork:
-    return ValueNetwork(hidden=learner_config.hidden, norm=learner_config.norm)
-
-
 def _apply(learner_config: LearnerConfig, variables: Variables, embedding: Array) -> Array:
-    return jnp.asarray(_network(learner_config).apply(variables, embedding))
+    return jnp.asarray(network(learner_config).apply(variables, embedding))
 
 
 def _read(
-    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience
+    learner_config: LearnerConfig, learner: Learner, batch: Batch | Experience | ReplayBatch
 ) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
     """Embeddings, rewards, which rows can be used, and the errors [B] that values V(s) [B] make.
 
     Rows that cannot be used are zeros, since a masked NaN still makes a NaN gradient: 0 * NaN.
     """
+    check_learner(learner_config, learner)
+    if not isinstance(batch, (Batch, Experience, ReplayBatch)):
+        came = type(batch).__name__
+        raise ArgumentTypeError(f"batch: expected a Batch, an Experience or a ReplayBatch, got {came}.")
     embedding = _embedding(learner_config, "batch.embedding", batch.embedding)
     if embedding.ndim != 2 or not embedding.shape[0]:
         raise ArgumentValueError(f"batch.embedding: expected shape [B, D] with B >= 1, got {list(embedding.shape)}.")
@@ -345,9 +252,7 @@ def _read(
     reward = _floats("batch.reward", batch.reward, size)
     usable = _has_finite_norm(embedding) & jnp.isfinite(reward)
     if batch.valid is not None:
-        if batch.valid.dtype != jnp.bool_:
-            raise ArgumentTypeError(f"batch.valid: expected bool, got {batch.valid.dtype}.")
-        usable = usable & _checked_shape("batch.valid", batch.valid, size)
+        usable = usable & filled("batch.valid", batch.valid, size, "b")
     if learner_config.signal == "outcome":
         embedding, reward = _zero_unless(usable, embedding), _zero_unless(usable, reward)
         return embedding, reward, usable, lambda values: outcome_error(reward, values)
@@ -397,10 +302,7 @@ def _embedding(learner_config: LearnerConfig, name: str, embedding: ArrayLike) -
 
 
 def _floats(name: str, given: ArrayLike, expected: tuple[int, ...]) -> Array:
-    return _checked_shape(name, as_float32(name, given), expected)
-
-
-def _checked_shape(name: str, array: Array, expected: tuple[int, ...]) -> Array:
+    array = as_float32(name, given)
     if array.shape != expected:
         raise ArgumentValueError(f"{name}: expected shape {expected}, to go with batch.embedding, got {array.shape}.")
     return array

@@ -179,19 +179,30 @@ def table(summary: dict, setting: str) -> Table:
     return grid
 
 
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; its folder exists from here on."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=WORLDS, help="independent worlds, >= 2 (default %(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="default %(default)s")
+    parsed = parser.parse_args(arguments)
+    if parsed.worlds < 2:
+        parser.error(f"--worlds: expected at least 2, for an interval, got {parsed.worlds}")
+    try:
+        parsed.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out: expected a folder, got {parsed.out}: {error}")
+    return parsed
+
+
 def main() -> None:
     """Run all, print the table, write results and pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=WORLDS, help="independent worlds (default %(default)s)")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/demo"), help="default %(default)s")
-    arguments = parser.parse_args()
+    arguments = parse()
     console, start = Console(width=max(124, Console().width)), time.perf_counter()
     console.print(f"{2 * arguments.worlds} agents at once, each for {world.DAYS} days of {world.HOURS} hours")
     results = run(arguments.worlds, console)
     summary = summarise(results) | {"worlds": arguments.worlds, "seconds": time.perf_counter() - start}
     for setting in SETTINGS:
         console.print(table(summary, setting))
-    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "results.json").write_text(json.dumps(summary, indent=1) + "\n")
     pictures.draw_all(summary, results, arguments.out)
     console.print(f"{time.perf_counter() - start:.0f} s; results.json and pictures are in {arguments.out}/")

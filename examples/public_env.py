@@ -13,12 +13,13 @@ Schoenbaum & Gershman 2018, Rethinking dopamine as generalized prediction error,
 Beside it live the same agent with a memory to which every moment is equally surprising, so that its slots hold the
 newest moments, and the same agent without recall. All live in one scan, thousands at once.
 
-    pip install "dmem-jax[examples]"
-    python examples/public_env.py [--quick]
+    pip install -e ".[examples]"            (in the checkout; gymnax wants jax below 0.12)
+    python -m examples.public_env [--quick]
 """
 
 import argparse
 import dataclasses
+import sys
 from typing import Any
 
 import jax
@@ -30,8 +31,11 @@ import dmem_jax as dmem
 
 try:
     from gymnax.environments.bsuite.memory_chain import EnvParams, MemoryChain
-except ImportError as missing:
-    raise dmem.MissingExtraError('gymnax is not installed: pip install "dmem-jax[examples]"') from missing
+except ImportError:
+    missing = dmem.MissingExtraError('gymnax is not installed. In the checkout: pip install -e ".[examples]"')
+    if __name__ == "__main__":
+        sys.exit(str(missing))
+    raise missing from None
 
 CUE_AGES = (10, 30, 100)  # steps from the cue to the question
 VARIANTS = {"dmem": (True, True), "newest kept": (True, False), "no memory": (False, True)}  # remembers, is surprised

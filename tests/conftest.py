@@ -14,6 +14,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import jax
+import jaxtyping
+import pytest
 from beartype import beartype
 from jaxtyping import install_import_hook
 
@@ -49,3 +51,12 @@ def check_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 install_import_hook(_CHECKED, f"{__name__}.check_shapes")
+
+
+@pytest.fixture
+def unchecked():
+    """Without the run-time shape checker of the tests, which users do not have: it would speak first."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)

@@ -2,8 +2,9 @@
 
 An agent meets an experience: an embedding of where it was, and a reward prediction error (rpe) that says how much
 better or worse it went than foretold. `Oracle.write` takes one experience in; the rules it calls stand below it in the
-order it calls them: size against the usual surprise, route, duplicates, insertion. `recall` reads; `reinforce` and
-`renew` keep what proved useful. rpe >= 0 is a delight, rpe < 0 a disaster.
+order it calls them: signal, size against the usual surprise, route, duplicates, insertion. `recall` reads; `reinforce`
+and `renew` keep what proved useful. rpe >= 0 is a delight, rpe < 0 a disaster. `tests.oracle_upkeep` consolidates and
+replays.
 
 A memory is a dict. The pool is a list of slots, core's first, then the buffer's; a free slot holds None. Whatever is
 stored or decided upon is rounded to float32 (`F`) step by step; clocks and counters stop at the ends of int32. Ties go
@@ -22,8 +23,10 @@ F = np.float32
 FLOAT_MAX, FLOAT_TINY = np.finfo(F).max, np.finfo(F).tiny
 INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 INVALID, DROPPED, BUFFER, CORE, REFRESHED, MERGED, REFUSED = range(7)
+SHADOW = 2  # the tier of a recalled row that lies in the shadow ring; core is 0, buffer 1
 OUTCOMES = "seen invalid dropped refused refreshed merged stored"
-EVENTS = "evicted demoted contradicted recalled unprobed stale rejected exhausted"
+EVENTS = "evicted forgotten merged_later promoted demoted contradicted recalled unprobed stale rejected exhausted"
+OFF = {"threshold_schedule": "constant", "shadow_capacity": 0}
 
 
 def saturate(number: int) -> int:
@@ -53,20 +56,28 @@ def contrast(new_rpe, old_rpe):
     return F(1) if old_rpe == 0 else min(F(1), abs(new_rpe) / abs(old_rpe))
 
 
+def sigmoid(x):
+    return F(np.exp(-np.logaddexp(0, -np.float64(x))))
+
+
 def is_delight(memory) -> bool:
     return bool(memory["rpe"] >= 0)
 
 
 class Oracle:
-    """config and params: any objects with the fields of the library's Config and Params."""
+    """config and params: any objects with the fields of the library's Config and Params; those of OFF may lack."""
 
     def __init__(self, config: Any, params: Any):
-        self.config = config
+        self.config: Any = SimpleNamespace(**(OFF | vars(config)))
         self.params: Any = SimpleNamespace(**{name: F(value) for name, value in vars(params).items()})
         self.pool: list[Any] = [None] * (config.core_capacity + config.buffer_capacity)
         self.clock, self.next_id = 0, 0
         self.stats: dict[str, int] = dict.fromkeys(f"{OUTCOMES} {EVENTS}".split(), 0)
         self.probe: dict | None = None
+        self.core_refused: dict | None = None  # by the last write: turned away, or pushed out
+        self.shadow: list[Any] = [None] * self.config.shadow_capacity
+        self.shadow_next = 0
+        self.similarities: deque = deque(maxlen=50)  # of the paper's critic
         self.experienced = 0  # valid experiences so far, dropped ones too, as in the three that follow
         self.magnitudes: deque = deque(maxlen=config.window if config.smoothing == "rank" else config.smoothing_window)
         self.sizes: deque = deque(maxlen=config.window)
@@ -92,30 +103,35 @@ class Oracle:
 
     @np.errstate(all="ignore")
     def write(self, experience: dict) -> dict:
-        """Take one experience in: embedding [D], rpe, reward, value, discount, next_embedding [D], task, time, payload,
-        valid, each None or left out where not given. Returns WriteInfo."""
+        """Take one experience in: embedding [D], rpe, reward, value, discount, next_embedding [D], task, time, utility,
+        gate_logit, payload, valid, each None or left out where not given. Returns WriteInfo."""
         info: dict = {"route": INVALID, "id": -1, **self.place(len(self.pool)), "size": F(0), "gate": F(0)}
         info |= {"evicted_id": -1, "demoted_id": -1, "merged_id": -1}
         if not experience.get("valid", True):  # padding: as if it were not there
             return info
         self.count("seen")
-        new = self.as_memory(experience)
-        if not all(np.isfinite(new[name]).all() for name in new if name not in ("payload", "task")):
+        new, (utility, gate_logit) = self.as_memory(experience), self.extras(experience)
+        numbers = [new[name] for name in new if name not in ("payload", "task")] + [utility, gate_logit]
+        if not all(np.isfinite(number).all() for number in numbers):
             self.count("invalid")
             return info
 
+        probe, self.probe, self.core_refused = self.usable_probe(new), None, None  # a probe serves one write
+        new["rpe"] = self.signal(new, utility, probe)
+        low, high = (
+            self.scheduled(name, self.config.threshold_schedule) for name in ("threshold_low", "threshold_high")
+        )
         time, magnitude = experience.get("time"), abs(new["rpe"])
         self.clock = saturate(self.clock + 1) if time is None else max(self.clock, int(time))
         new["time"] = new["touched"] = self.clock
         size = info["size"] = self.size(magnitude)
-        route = info["route"] = self.route(size, magnitude)
-        drive = float(self.params.gate_scale) * float(size) - float(self.params.gate_bias)
-        info["gate"] = F(np.exp(-np.logaddexp(0, -drive)))  # sigmoid(drive)
-        new["strength"] = new["written_strength"] = info["gate"] * magnitude
+        opening = info["gate"] = self.opening(size, gate_logit)
+        route = info["route"] = self.route(size, opening, magnitude, low, high)
+        new["strength"] = new["written_strength"] = opening * magnitude
         self.take_in(size, magnitude)
-        probe, self.probe = self.probe, None  # a probe serves one write
         if route == DROPPED:  # ends here: routine refreshes nothing
             self.count("dropped")
+            self.keep_shadow(new)
             return info
 
         repeated, opposed = self.duplicates(new, probe)
@@ -134,7 +150,8 @@ class Oracle:
         return info | {"id": old["id"], "merged_id": old["id"], **self.place(repeated)}
 
     def as_memory(self, experience: dict) -> dict:
-        given = {"reward": 0, "value": 0, "task": 0, "payload": None, "rpe": np.nan}
+        given = {"reward": 0, "value": 0, "task": 0, "payload": None}
+        given["rpe"] = 0 if self.config.signal in ("novelty", "paper") else np.nan
         given |= {name: value for name, value in experience.items() if value is not None}
         embedding, reward, value = np.asarray(given["embedding"], F), F(given["reward"]), F(given["value"])
         if self.config.signal == "outcome" and experience.get("rpe") is None:
@@ -147,6 +164,39 @@ class Oracle:
         if self.config.store_next:
             memory |= {"next_embedding": np.asarray(given["next_embedding"], F), "discount": F(given["discount"])}
         return memory
+
+    def extras(self, experience: dict):
+        """What takes part in the decision and is not stored. A utility that nobody reads is as good as 1."""
+        utility, gate_logit = experience.get("utility"), experience.get("gate_logit")
+        ignored = self.config.signal != "paper" or utility is None
+        return F(1) if ignored else np.clip(F(utility), F(0), F(1)), F(0) if gate_logit is None else F(gate_logit)
+
+    def signal(self, new: dict, utility, probe: dict | None):
+        """The rpe, where it depends on how near the nearest memory is, whatever its task and sign."""
+        if self.config.signal not in ("novelty", "paper"):
+            return new["rpe"]
+        known = self.config.duplicates != "probe" or probe is not None  # a useless probe tells nothing
+        closest = probe["closest"] if probe else self.closest(new["embedding"])
+        if self.config.signal == "novelty":
+            novelty = F(1) - closest if closest > -np.inf else F(1)
+            rpe = new["rpe"] + self.params.novelty_weight * novelty if known else new["rpe"]
+            return min(max(rpe, -FLOAT_MAX), FLOAT_MAX)
+        unlikeness = self.unlikeness(closest, known)
+        return F(0) if utility < F(0.05) else min(F(1), utility * (unlikeness + F(0.4)))
+
+    def closest(self, embedding):
+        return max((self.cosine(memory, embedding) for memory in self.pool if memory is not None), default=F(-np.inf))
+
+    def unlikeness(self, closest, known: bool):
+        """The paper's surprise, in [0, 1]: how far the similarity is below those of the last fifty."""
+        if not known or closest == -np.inf:
+            return F(1)
+        self.similarities.append(closest)
+        live = sum(memory is not None for memory in self.pool)
+        if live < 5 or len(self.similarities) < 5:
+            return F(1)
+        last = np.array(self.similarities, np.float64)
+        return sigmoid((last.mean() - closest) / max(last.std(), 0.01))
 
     def size(self, magnitude):
         """|rpe|, smoothed, in multiples of the usual |rpe| before it."""
@@ -165,15 +215,22 @@ class Oracle:
             return F(1)
         return min(max(self.mean, FLOAT_TINY), FLOAT_MAX)
 
-    def route(self, size, magnitude) -> int:
-        p = self.params
-        if self.experienced < self.config.warmup:
+    def opening(self, size, gate_logit: Any = 0):
+        """How far the gate opens, in [0, 1]."""
+        return sigmoid(float(self.params.gate_scale) * float(size) - float(self.params.gate_bias) + float(gate_logit))
+
+    def route(self, size, opening, magnitude, low, high) -> int:
+        p, warming_up = self.params, self.experienced < self.config.warmup
+        if self.config.thresholds == "paper":
+            route = CORE if size >= high else BUFFER if size >= low or warming_up else DROPPED
+        elif warming_up:
             route = (BUFFER if self.buffer else CORE) if magnitude > 0 else DROPPED
-        elif self.config.thresholds == "fixed":
-            route = CORE if size > p.threshold_high else BUFFER if size > p.threshold_low else DROPPED
-        else:
+        elif self.config.thresholds == "quantile":
             share = share_smaller(self.sizes, size)
             route = CORE if share >= p.quantile_high else DROPPED if share < p.quantile_low else BUFFER
+        else:
+            level = opening if self.config.thresholds == "learned" else size
+            route = CORE if level > high else BUFFER if level > low else DROPPED
         if route != DROPPED and self.next_id == INT_MAX:  # no id is left for anything new
             self.count("exhausted")
             return DROPPED
@@ -187,6 +244,26 @@ class Oracle:
         self.sizes.append(size)
         self.experienced += 1
 
+    def scheduled(self, name: str, schedule: str):
+        """A parameter, or where it stands on its way from its start value."""
+        progress = F(1)
+        if schedule == "step":
+            progress = F(self.clock) / self.params.schedule_steps
+        elif schedule == "fill":
+            progress = F(sum(memory is not None for memory in self.pool) / len(self.pool))
+        elif schedule == "phase":
+            progress = self.params.phase
+        return getattr(self.params, name) if schedule == "constant" else self.on_the_way(name, progress)
+
+    def on_the_way(self, name: str, progress):
+        start, end = getattr(self.params, f"{name}_start"), getattr(self.params, name)
+        return end + (start - end) * min(max(F(0), F(1) - progress), F(1))
+
+    def keep_shadow(self, dropped: dict):
+        if self.shadow:
+            self.shadow[self.shadow_next] = dropped
+            self.shadow_next = (self.shadow_next + 1) % len(self.shadow)
+
     # ---- Duplicates and opposites ------------------------------------------------------------------------------------
 
     def duplicates(self, new: dict, probe: dict | None) -> tuple[int | None, int | None]:
@@ -195,7 +272,7 @@ class Oracle:
             return None, None
         if self.config.duplicates == "search":
             nearest = self.nearest(new["embedding"], new["task"])
-        elif probe and probe["task"] == new["task"] and self.answers(probe["embedding"], new["embedding"]):
+        elif probe:
             nearest = list(zip(probe["slot"], probe["cosine"], strict=True))
         else:
             self.count("unprobed")
@@ -217,8 +294,13 @@ class Oracle:
     def cosine(self, memory: dict, embedding):
         return dot(memory["embedding"], embedding) * memory["inv_norm"] * inverse_norm(embedding)
 
-    def answers(self, query, embedding) -> bool:
-        return bool(dot(embedding - query, embedding - query) <= F(1e-10) * dot(query, query))
+    def usable_probe(self, new: dict) -> dict | None:
+        """The probe, if it is of the newcomer's embedding and task."""
+        if self.probe is None or self.probe["task"] != new["task"]:
+            return None
+        query = self.probe["embedding"]
+        away = new["embedding"] - query
+        return self.probe if dot(away, away) <= F(1e-10) * dot(query, query) else None
 
     def contradict(self, old: dict, new: dict):
         old["strength"] *= max(F(0), F(1) - self.params.weaken_rate * contrast(new["rpe"], old["rpe"]))
@@ -250,7 +332,7 @@ class Oracle:
         new["id"] = self.next_id
         slot, out = self.enter(new, route)
         if slot is None and route == CORE:
-            route = BUFFER
+            self.core_refused, route = new, BUFFER
             slot, out = self.enter(new, route)
         if slot is None:
             self.count("refused")
@@ -259,7 +341,8 @@ class Oracle:
         self.next_id += 1
         info = {"route": route, "id": new["id"], **self.place(slot)}
         if out is not None and route == CORE:
-            pushed_down, (below, out) = out, self.enter(out, BUFFER)
+            self.core_refused = pushed_down = out
+            below, out = self.enter(out, BUFFER)
             if below is None:
                 out = pushed_down
             else:
@@ -287,12 +370,15 @@ class Oracle:
         if tier == BUFFER and self.config.buffer_eviction == "age_frequency":
             age = F(min(self.clock - memory["touched"], INT_MAX))
             return 1, np.log2(F(1) + F(memory["successes"])) - age / self.params.buffer_half_life
-        return 1, np.log2(memory["strength"]) + self.faded(memory, self.clock)
+        return 1, self.log_effective(memory, self.clock)
 
     def faded(self, memory: dict, now: int):
         """log2 of what is left of a memory since it was last touched."""
         half_life = self.params.half_life if is_delight(memory) else self.params.disaster_half_life
         return -F(min(now - memory["touched"], INT_MAX)) / half_life
+
+    def log_effective(self, memory: dict, now: int):
+        return np.log2(memory["strength"]) + self.faded(memory, now)
 
     def effective(self, memory: dict, now: int):
         return F(memory["strength"] * np.exp2(float(self.faded(memory, now))))
@@ -301,8 +387,9 @@ class Oracle:
 
     @np.errstate(all="ignore")
     def recall(self, query: dict) -> dict:
-        """The best memories, best first. query: embedding [D], value, task, sign (0 both), min_age, max_age, time, each
-        None or left out where not given. Returns Recall, [k] each; a payload that is not valid is None."""
+        """The best memories, best first, then three rows for the shadow, if there is one. query: embedding [D], value,
+        task, sign (0 both), min_age, max_age, time, each None or left out where not given. Returns Recall, [k] each; a
+        payload that is not valid is None."""
         slots, semantic, salience = self.terms(query)
         w, p, fusion = self.semantic_weight(), self.params, self.config.fusion
         score = w * normalised(semantic, fusion, p.semantic_temperature)
@@ -320,8 +407,23 @@ class Oracle:
             stored = {name: self.pool[slots[i]][name] for name in ("id", "rpe", "contradicted", "payload")}
             terms = {"score": score[i], "semantic": semantic[i], "salience": salience[i]}
             rows[row] = {**stored, **terms, "valid": True, **self.place(slots[i])}
+        if self.shadow:
+            rows += (self.shadowed(query, semantic) + [nothing] * 3)[:3]
         columns = {name: [row[name] for row in rows] for name in nothing}
         return {name: column if name == "payload" else np.array(column) for name, column in columns.items()}
+
+    def shadowed(self, query: dict, semantic) -> list[dict]:
+        """What was dropped and is like the query, most alike first, where no memory is."""
+        if any(semantic >= self.params.shadow_below):
+            return []
+        q, rows = self.asked(query), []
+        for slot, dropped in enumerate(self.shadow):
+            if dropped is not None and self.asked_for(dropped, q):
+                cosine = self.cosine(dropped, q.embedding)
+                row = {"tier": SHADOW, "slot": slot, "id": -1, "score": cosine, "semantic": cosine, "valid": True}
+                row |= {"salience": min(abs(dropped["rpe"]) / self.scale(), FLOAT_MAX)}
+                rows.append(row | {name: dropped[name] for name in ("rpe", "contradicted", "payload")})
+        return sorted((row for row in rows if row["semantic"] > F(0.2)), key=lambda row: -row["semantic"])
 
     def asked(self, query: dict) -> Any:
         """The query with everything filled in."""
@@ -332,16 +434,19 @@ class Oracle:
         q.finite = np.isfinite(norm(q.embedding)) and (q.value is None or np.isfinite(F(q.value)))
         return q
 
+    def asked_for(self, memory: dict, q) -> bool:
+        age, sign = min(q.now - memory["time"], INT_MAX), 1 if is_delight(memory) else -1
+        fits = q.task in (None, memory["task"]) and q.min_age <= age <= q.max_age and q.sign in (0, sign)
+        return bool(q.finite and fits)
+
     def terms(self, query: dict):
         """The pool slots that the query may see, and of each the cosine and the salience."""
         q, slots = self.asked(query), []
         if self.config.salience == "value" and q.value is None:
             raise ValueError("salience 'value' needs the query's value")
         for slot, memory in enumerate(self.pool):
-            if memory is not None and q.finite and q.task in (None, memory["task"]):
-                age = min(q.now - memory["time"], INT_MAX)
-                if q.min_age <= age <= q.max_age and q.sign in (0, 1 if is_delight(memory) else -1):
-                    slots.append(slot)
+            if memory is not None and self.asked_for(memory, q):
+                slots.append(slot)
         semantic = [self.cosine(self.pool[slot], q.embedding) for slot in slots]
         salience = [min(self.salience(self.pool[slot], q) / self.scale(), FLOAT_MAX) for slot in slots]
         return slots, np.array(semantic, F), np.array(salience, F)
@@ -358,12 +463,7 @@ class Oracle:
 
     def semantic_weight(self):
         """How much likeness counts against salience: by schedule much at first, less later."""
-        end, start, progress = self.params.semantic_weight, self.params.semantic_weight_start, F(1)
-        if self.config.weight_schedule == "step":
-            progress = F(self.clock) / self.params.schedule_steps
-        elif self.config.weight_schedule == "fill":
-            progress = F(sum(memory is not None for memory in self.pool) / len(self.pool))
-        return end + (start - end) * min(max(F(0), F(1) - progress), F(1))
+        return self.scheduled("semantic_weight", self.config.weight_schedule)
 
     @np.errstate(all="ignore")
     def attend(self, query: dict):
@@ -372,7 +472,7 @@ class Oracle:
         p, w, now = self.params, float(self.semantic_weight()), self.asked(query).now
         readout, weights = np.zeros(self.config.embedding_dim), np.zeros(len(self.pool))
         live = [self.pool[slot] for slot in slots]
-        log_strength = np.log(2) * np.array([np.log2(memory["strength"]) + self.faded(memory, now) for memory in live])
+        log_strength = np.log(2) * np.array([self.log_effective(memory, now) for memory in live])
         likeness, matter = semantic / float(p.semantic_temperature), salience / float(p.salience_temperature)
         logits = w * likeness + (1 - w) * matter + log_strength
         if slots and logits.max() > -np.inf:
@@ -387,14 +487,16 @@ class Oracle:
         """Write, recall, count what was recalled, and leave a probe by which the next write finds its duplicates."""
         info = self.write(experience)
         found, q = self.recall(query), self.asked(query)
-        for memory in self.recalled(found):
+        for _, memory in self.in_place(found):
             memory["recalls"] = saturate(memory["recalls"] + 1)
+        for _ in range(sum(found["valid"])):
             self.count("recalled")
         self.probe = None
         if self.config.duplicates == "probe" and q.finite:
             task = 0 if q.task is None else int(q.task)
             slots, cosines = zip(*self.nearest(q.embedding, task), strict=True)
             self.probe = {"embedding": q.embedding, "task": task, "slot": slots, "cosine": cosines}
+            self.probe["closest"] = self.closest(q.embedding)
         return info, found
 
     @np.errstate(all="ignore")
@@ -421,18 +523,19 @@ class Oracle:
             lost = max(F(0), memory["written_strength"] - effective)
             memory.update(strength=effective + self.params.renew_rate * share * lost, touched=self.clock)
 
-    def recalled(self, recall: dict) -> list[Any]:
-        """What lies now in the slots of the valid entries."""
-        places = zip(recall["tier"], recall["slot"], recall["valid"], strict=True)
-        return [(self.buffer if tier else self.core)[slot] for tier, slot, valid in places if valid]
+    def in_place(self, rows: dict) -> list[tuple[int, Any]]:
+        """What lies now in the slots of the valid rows, with the row; what is in the shadow can't be acted upon."""
+        places = enumerate(zip(rows["tier"], rows["slot"], rows["valid"], strict=True))
+        tiers = self.core, self.buffer
+        return [(row, tiers[tier][slot]) for row, (tier, slot, valid) in places if valid and tier != SHADOW]
 
     def relied_on(self, recall: dict, used, rpe):
         """Memory and share of every entry that still is what was recalled; what is not, or is no number, is counted."""
-        valid, shares = np.asarray(recall["valid"]), np.asarray(used, F)
-        for memory, recalled_id, share in zip(self.recalled(recall), recall["id"][valid], shares[valid], strict=True):
+        for row, memory in self.in_place(recall):
+            share = F(used[row])
             if not (np.isfinite(share) and np.isfinite(rpe)):
                 self.count("rejected")
-            elif share > 0 and (memory is None or memory["id"] != recalled_id):
+            elif share > 0 and (memory is None or memory["id"] != recall["id"][row]):
                 self.count("stale")
             elif share > 0:
                 yield memory, share
@@ -440,7 +543,7 @@ class Oracle:
     def rebase(self, by: int):
         """Shift all times, so that a long life never meets the end of int32."""
         self.clock = saturate(self.clock - by)
-        for memory in self.pool:
+        for memory in self.pool + self.shadow:
             if memory is not None:
                 memory.update(time=saturate(memory["time"] - by), touched=saturate(memory["touched"] - by))
 

@@ -50,7 +50,7 @@ def test_recall_tells_of_a_missing_peer_and_of_a_work_too_large(tmp_path):
     check(measured, "recall", {"agents": 4, "slots": 16, "dim": 8, "top_k": 3})
     assert {"dmem_jax", "plain_jax", "numpy_batched"} <= measured.keys()
     assert "hnswlib_per_agent" not in measured
-    assert 'pip install "dmem-jax[bench]"' in done.stderr
+    assert 'pip install -e ".[bench]"' in done.stderr
     assert "left out" in done.stderr
 
 
@@ -75,6 +75,18 @@ def test_an_unknown_peer_is_an_error_that_names_it():
     done = run("step", *TINY, "--peers", "plain_jax,redis")
     assert done.returncode != 0
     assert "redis" in done.stderr
+
+
+def test_a_size_that_is_none_is_an_error_that_names_it():
+    for wrong in ("x", "0", "-1", "1.5"):
+        done = run("write", "--agents", wrong)
+        assert done.returncode != 0
+        assert f"argument --agents: expected an integer, at least 1, got {wrong!r}" in done.stderr
+
+
+def test_a_store_of_one_slot_is_measured():
+    measured = records(run("write", *TINY, "--agents", "1", "--slots", "1", "--dim", "1", "--peers", "none", "--json"))
+    check(measured, "write", {"agents": 1, "slots": 1, "dim": 1})
 
 
 def test_blas_tuning_for_another_machine_is_dropped():

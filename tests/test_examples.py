@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from dmem_jax import MissingExtraError
-from examples import own_critic
+from examples import demo, own_critic, tune
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -26,7 +27,7 @@ def test_own_critic_keeps_what_the_critic_did_not_foresee(capsys):
 
 @pytest.mark.skipif(
     importlib.util.find_spec("gymnax") is None,
-    reason='needs gymnax: pip install "dmem-jax[examples]" (gymnax 1.0 asks for jax below 0.12)',
+    reason='needs gymnax: pip install -e ".[examples]" (gymnax 1.0 asks for jax below 0.12)',
 )
 def test_public_env_needs_memory_and_dmem_has_it():
     # In a process of its own: a public environment is not written for strict promotion and warnings as errors.
@@ -49,5 +50,39 @@ def test_public_env_needs_memory_and_dmem_has_it():
 
 def test_without_its_package_public_env_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnax", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "dmem-jax\[examples\]"'):
+    with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[examples\]"'):
         importlib.import_module("examples.public_env")
+
+
+def test_without_its_package_public_env_as_a_script_says_so_in_one_line(tmp_path):
+    (tmp_path / "gymnax.py").write_text("raise ImportError")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "examples.public_env", "--help"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 1
+    assert ran.stderr == 'gymnax is not installed. In the checkout: pip install -e ".[examples]"\n'
+
+
+def test_tuning_tells_what_it_overwrites_before_it_starts(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        tune.parse(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "committed file" in shown
+    assert "minutes" in shown
+    parsed = tune.parse(["--trials", "2", "--out", str(tmp_path / "new" / "tuned.json")])
+    assert parsed.out.parent.is_dir()
+    assert tune.trials(2)[0] == tune.DEFAULT
+    assert len(tune.trials(2)) == 2
+    for wrong in (["--trials", "0"], ["--trials", "37"], ["--out", str(tmp_path)]):
+        with pytest.raises(SystemExit):
+            tune.parse(wrong)
+        assert f"{wrong[0]}: expected" in capsys.readouterr().err
+
+
+def test_the_demo_looks_at_its_arguments_before_it_runs(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    for wrong in (["--worlds", "0"], ["--worlds", "-1"], ["--out", str(tmp_path / "file")]):
+        with pytest.raises(SystemExit):
+            demo.parse(wrong)
+        assert f"{wrong[0]}: expected" in capsys.readouterr().err
+    assert demo.parse(["--out", str(tmp_path / "a" / "b")]).out.is_dir()

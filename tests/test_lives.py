@@ -6,17 +6,23 @@ values agree within a tolerance.
 """
 
 import dataclasses
+import inspect
+import itertools
+import tempfile
 import types
 from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import dmem_jax as dmem
-from tests.oracle import Oracle
+from dmem_jax import checkpoint
+from tests import oracle_upkeep as upkeep
+from tests.oracle import F, Oracle
 
 SMALL: dict[str, Any] = {
     "embedding_dim": 4,
@@ -25,33 +31,55 @@ SMALL: dict[str, Any] = {
     "top_k": 3,
     "warmup": 3,
     "window": 8,
+    "min_successes": 1,
+    "merge_rounds": 1,
+    "moves": 1,
 }
+DRAWS = 5  # of a replay
 EXACT_PARAMS = {
     "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 1.0, "half_life": np.inf, "disaster_half_life": np.inf,
     "threshold_low": 0.25, "threshold_high": 1.0, "quantile_low": 0.25, "quantile_high": 0.75, "schedule_steps": 16.0,
+    "threshold_low_start": 0.0, "threshold_high_start": 4.0, "floor": 0.125, "core_max_age": 30, "buffer_max_age": 20,
+    "importance_steps": 32,
 }  # fmt: skip
 EXACT: dict[str, dict[str, Any]] = {
     "search": {"duplicates": "search", "fusion": "plain"},
     "probe": {"duplicates": "probe", "fusion": "plain", "weight_schedule": "fill"},
-    "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2)},
+    "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2), "all forms": True},
     "quantile": {"duplicates": "search", "fusion": "plain", "thresholds": "quantile",
                  "buffer_eviction": "age_frequency"},
     "core only": {"duplicates": "search", "fusion": "plain", "buffer_capacity": 0, "core_capacity": 1, "top_k": 2},
     "unscaled": {"duplicates": "search", "fusion": "plain", "scale": "none", "smoothing": "rank", "smoothing_window": 4,
-                 "weight_schedule": "step", "salience": "surprise", "store_next": True},
+                 "weight_schedule": "step", "salience": "surprise", "store_next": True, "merge_rounds": 0},
+    "novelty": {"duplicates": "search", "fusion": "plain", "signal": "novelty", "threshold_schedule": "phase"},
+    "novelty, probe": {"fusion": "plain", "signal": "novelty", "shadow_capacity": 1, "moves": 0},
+    "learned": {"duplicates": "search", "fusion": "plain", "thresholds": "learned", "threshold_schedule": "fill",
+                "weight_schedule": "phase", "params": {"threshold_high": 0.75, "threshold_high_start": 0.25}},
+    "paper's thresholds": {"duplicates": "off", "fusion": "plain", "thresholds": "paper", "shadow_capacity": 3,
+                           "threshold_schedule": "step", "top_k": (1, 2)},
+    "upkeep": {"duplicates": "off", "fusion": "plain", "min_successes": 0, "merge_rounds": 3, "moves": 3,
+               "store_next": True, "params": {"replay_exponent": 0.0}, "all forms": True},
 }  # fmt: skip
 LOOSE: dict[str, dict[str, Any]] = {
-    "defaults": {},
+    "defaults": {"all forms": True},
     "search": {"duplicates": "search", "smoothing": "mean", "smoothing_window": 4, "scale": "none"},
     "ranks": {"duplicates": "search", "fusion": "rank", "salience": "value", "top_k": (1, 2), "signal": "outcome"},
+    "paper": {"signal": "paper", "shadow_capacity": 3},
+    "paper, probe": {"signal": "paper", "duplicates": "probe", "thresholds": "quantile"},
+    "novelty": {"signal": "novelty", "duplicates": "search", "threshold_schedule": "step", "shadow_capacity": 2},
+    "learned": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
-LOOSE_PARAMS = {"half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9}
+LOOSE_PARAMS = {
+    "half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9,
+    "schedule_steps": 30, "floor": 0.02, "buffer_max_age": 25, "importance_steps": 32,
+}  # fmt: skip
 
 _AXES = np.eye(4, dtype=np.float32)
 EXACT_PLACES = np.concatenate([_AXES, -_AXES[:3], np.ones((1, 4)), np.zeros((1, 4))]).astype(np.float32)
 _RANDOM = np.random.default_rng(7).normal(size=(6, 4))
 LOOSE_PLACES = np.concatenate([_RANDOM, _RANDOM[:3] + 0.05, 3 * _RANDOM[:2] - 0.02]).astype(np.float32)
 BAD = [("rpe", np.nan), ("reward", np.inf), ("value", -np.inf), ("embedding", np.nan), ("embedding", 1e20)]
+BAD += [("utility", np.nan), ("gate_logit", -np.inf)]
 
 places = st.integers(0, 8)
 optional = lambda strategy: st.one_of(st.none(), strategy)  # noqa: E731
@@ -62,6 +90,8 @@ experiences = st.fixed_dictionaries(
         "value": st.sampled_from([0.0, 1.0, -2.0]),
         "task": optional(st.integers(0, 1)),
         "time": optional(st.integers(-3, 60)),
+        "utility": st.sampled_from([1.0, 0.5, 0.25, 0.05, 0.04, 0.0, 2.0, -1.0]),
+        "gate_logit": st.sampled_from([0.0] * 10 + [200.0, -200.0]),  # a gate of 1/2, of 1, of 0
         "payload": st.integers(0, 99),
         "valid": st.sampled_from([True] * 9 + [False]),
         "bad": st.sampled_from([None] * 20 + BAD),
@@ -78,39 +108,66 @@ queries = st.fixed_dictionaries(
         "time": optional(st.integers(0, 40)),
     }
 )
+seeds = st.integers(0, 999)
 # A query at the place of the next experience is what the probe is for: `again` repeats the last one.
-operations = st.lists(
-    st.one_of(
-        st.tuples(st.just("step"), experiences, queries),
-        st.tuples(st.just("step again"), experiences, st.just({})),
-        st.tuples(st.just("write"), experiences),
-        st.tuples(st.just("recall"), queries),
-        st.tuples(st.just("reinforce"), st.sampled_from([2.0, -1.0, 0.0, 1.0, -4.0, np.nan]), st.integers(0, 15)),
-        st.tuples(st.just("renew"), st.integers(0, 15)),
-        st.tuples(st.just("rebase"), st.integers(-5, 20)),
-    ),
-    min_size=8,
-    max_size=40,
+writing = st.one_of(
+    st.tuples(st.just("step"), experiences, queries),
+    st.tuples(st.just("step again"), experiences, st.just({})),
+    st.tuples(st.just("write"), experiences),
 )
+living = st.one_of(
+    st.tuples(st.just("recall"), queries),
+    st.tuples(st.just("reinforce"), st.sampled_from([2.0, -1.0, 0.0, 1.0, -4.0, np.nan]), st.integers(0, 15)),
+    st.tuples(st.just("renew"), st.integers(0, 15)),
+    st.tuples(st.just("rebase"), st.integers(-5, 20)),
+    st.tuples(st.just("phase"), st.sampled_from([0.0, 0.25, 1.0])),
+    st.tuples(st.just("save and restore")),
+)
+upkeeping = st.one_of(
+    st.tuples(st.just("consolidate"), st.just(False)),
+    st.tuples(st.just("consolidate"), st.just(True), optional(seeds)),
+    st.tuples(st.just("replay"), seeds, st.booleans()),
+    st.tuples(st.just("reprioritize"), st.sampled_from([-0.5, 2.0, 0.0]), st.booleans()),
+    st.tuples(st.just("replay and reprioritize"), seeds, st.booleans()),
+)
+kinds_of_operation = st.sampled_from([writing] * 6 + [living] * 2 + [upkeeping])
+operations = st.lists(kinds_of_operation.flatmap(lambda kind: kind), min_size=15, max_size=60)
 
+
+def fresh_rpe(memories):
+    """A critic's second opinion, of a batch or of one of the oracle's memories: the opposite; about 1 it has none."""
+    xp, rpe = (np, memories["rpe"]) if isinstance(memories, dict) else (jnp, memories.rpe)
+    return xp.where(rpe == 1, np.float32(np.nan), np.float32(-0.5) * rpe)
+
+
+static = {"rpe_fn", "reprice", "size", "replacement", "overwrite"}
 jitted = {name: jax.jit(getattr(dmem, name)) for name in ("write", "step", "recall", "reinforce", "renew", "attend")}
+jitted |= {
+    name: jax.jit(getattr(dmem, name), static_argnames=static & {*inspect.signature(getattr(dmem, name)).parameters})
+    for name in ("consolidate", "replay", "reprioritize")
+}
 
 
 class Life:
     """One memory in the core and one in the oracle."""
 
     def __init__(self, kinds: dict, params: dict, embeddings: np.ndarray, rtol: float):
-        self.config = dmem.Config(**(SMALL | kinds))
+        kinds = SMALL | kinds
+        params = params | kinds.pop("params", {})
+        self.all_forms = kinds.pop("all forms", False)  # of upkeep: each takes seconds to compile
+        self.config = (dmem.Config.paper if kinds.get("signal") == "paper" else dmem.Config)(**kinds)
         self.params = dmem.Params.default(self.config, **params)
         plain = {f.name: float(getattr(self.params, f.name)) for f in dataclasses.fields(self.params)}
         self.oracle = Oracle(self.config, types.SimpleNamespace(**plain))
         self.memory = dmem.init(self.config, np.int32(0))
         self.places, self.rtol = embeddings, rtol
-        self.last_place, self.recalled = 0, None
+        self.last_place, self.recalled, self.batch = 0, None, None
 
     def run(self, name: str, *arguments) -> None:
-        getattr(self, name.split()[0])(*arguments)
+        getattr(self, name.split()[0] if name != "replay and reprioritize" else "learn")(*arguments)
         self.check_state()
+        if name.split()[0] in ("write", "step"):
+            self.check_refusal()
 
     def step(self, drawn: dict, query: dict) -> None:
         if not query:  # where the experience is: the next `step again` can use the probe
@@ -159,6 +216,83 @@ class Life:
         self.memory = dmem.rebase(self.memory, by)
         self.oracle.rebase(by)
 
+    def phase(self, phase: float) -> None:
+        self.params = dataclasses.replace(self.params, phase=jnp.float32(phase))
+        self.oracle.params.phase = F(phase)
+
+    def consolidate(self, reprice: bool, seed: int | None = None) -> None:
+        if self.rtol > 0 and self.close_calls():
+            return
+        reprice = reprice and self.all_forms
+        drawn, more = None, {"rpe_fn": fresh_rpe, "reprice": 2} if reprice else {}
+        if reprice and seed is not None:  # what it draws by that key
+            more |= {"reprice": DRAWS, "key": jax.random.key(seed)}
+            drawn = self.pool_slots(self.draw(seed, replacement=False))
+        self.memory, report = jitted["consolidate"](self.config, self.params, self.memory, **more)
+        expected = upkeep.consolidate(self.oracle, fresh_rpe if reprice else None, more.get("reprice", 0), drawn)
+        for field in dataclasses.fields(report):
+            got, wanted = getattr(report, field.name), expected[field.name]
+            self.close(got, np.array(wanted, np.int32).reshape(got.shape), f"report.{field.name}")
+
+    def close_calls(self) -> bool:
+        """Whether rounding may decide which two memories are merged first."""
+        o, pairs = self.oracle, itertools.combinations(upkeep.live_slots(self.oracle), 2)
+        likeness = sorted(upkeep.likeness(o, *pair) for pair in pairs if upkeep.same(o, *pair))
+        return bool((np.diff(likeness) < 1e-5).any())
+
+    def replay(self, seed: int, replacement: bool) -> None:
+        replacement = replacement and self.all_forms
+        self.batch = batch = self.draw(seed, replacement)
+        slots, probability = self.pool_slots(batch), upkeep.replay_probabilities(self.oracle)
+        drawable = int((probability > 0).sum())
+        assert len(slots) == (min(drawable, DRAWS) if not replacement else DRAWS * (drawable > 0))
+        assert replacement or len(set(slots)) == len(slots)
+        valid, rtol = batch.valid, max(self.rtol, 1e-5)
+        for row, slot in zip(np.flatnonzero(valid), slots, strict=True):
+            memory = self.oracle.pool[slot]
+            assert memory["strength"] > 0
+            names = {field.name for field in dataclasses.fields(batch)} & {*memory}
+            for name in names:
+                self.close(getattr(batch, name)[row], memory[name], f"batch.{name}")
+        np.testing.assert_allclose(batch.probability[valid], probability[slots], rtol=rtol)
+        np.testing.assert_allclose(batch.weight[valid], upkeep.replay_weights(self.oracle, slots), rtol=rtol)
+        filler = {"id": -1, "tier": 1, "slot": self.config.buffer_capacity}
+        for field in dataclasses.fields(batch):
+            values = getattr(batch, field.name)
+            if values is not None:
+                assert (values[~valid] == filler.get(field.name, 0)).all(), field.name
+
+    def reprioritize(self, factor: float, overwrite: bool) -> None:
+        """The last batch, most of which may be gone; one row without a number."""
+        if self.batch is not None:
+            overwrite = overwrite if self.all_forms else self.config.duplicates == "search"
+            rpe = np.float32(factor) * self.batch.rpe
+            rpe[1] = np.nan
+            self.memory = jitted["reprioritize"](
+                self.config, self.params, self.memory, self.batch, rpe, overwrite=overwrite
+            )
+            upkeep.reprioritize(self.oracle, dict(vars(self.batch)), rpe, overwrite)
+
+    def learn(self, seed: int, replacement: bool) -> None:
+        self.replay(seed, replacement)
+        self.reprioritize(-0.5, overwrite=replacement)
+
+    def draw(self, seed: int, replacement: bool) -> dmem.ReplayBatch:
+        key = jax.random.key(seed)
+        batch = jitted["replay"](self.config, self.params, self.memory, key, size=DRAWS, replacement=replacement)
+        return jax.device_get(batch)
+
+    def pool_slots(self, batch: dmem.ReplayBatch) -> list[int]:
+        return (batch.slot + batch.tier * self.config.core_capacity)[batch.valid].tolist()
+
+    def save(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint.save(f"{folder}/memory", self.config, self.params, self.memory)
+            restored = checkpoint.restore(f"{folder}/memory", np.int32(0))
+        assert restored.config == self.config
+        jax.tree.map(np.testing.assert_array_equal, restored.params, self.params)
+        self.memory, self.params = restored.memory, restored.params
+
     def used(self, mask: int) -> np.ndarray:
         return np.array([float(mask >> i & 1) for i in range(self.config.recalled)], np.float32)
 
@@ -167,13 +301,16 @@ class Life:
             "embedding": self.places[drawn["place"]], "rpe": np.float32(drawn["rpe"]),
             "value": np.float32(drawn["value"]), "valid": drawn["valid"],
             "reward": np.float32(drawn["rpe"] + drawn["value"]), "discount": np.float32(0.5), "task": drawn["task"],
+            "utility": np.float32(drawn.get("utility", 1)), "gate_logit": np.float32(drawn.get("gate_logit", 0)),
             "next_embedding": self.places[0], "time": drawn["time"], "payload": drawn["payload"],
         }  # fmt: skip
+        if self.rtol > 0:
+            told["gate_logit"] /= 100
         if drawn["bad"]:
             name, number = drawn["bad"]
             told[name] = np.full_like(told[name], number)
         fields: dict[str, Any] = {k: v for k, v in told.items() if k not in ("task", "time", "payload", "valid")}
-        fields |= {"task": np.int32(told["task"] or 0), "utility": np.float32(1), "valid": np.bool_(told["valid"])}
+        fields |= {"task": np.int32(told["task"] or 0), "valid": np.bool_(told["valid"])}
         fields |= {"time": np.int32(dmem.UNSET if told["time"] is None else told["time"])}
         given = dmem.Experience(**fields, payload=np.int32(told["payload"]))
         return given, told
@@ -221,6 +358,12 @@ class Life:
             self.close(memory.probe.similarity, oracle.probe["cosine"], "probe.similarity")
             there = np.isfinite(memory.probe.similarity)
             np.testing.assert_array_equal(memory.probe.slot[there], np.array(oracle.probe["slot"])[there])
+            if self.config.reads_similarity:
+                self.close(memory.probe.closest, oracle.probe["closest"], "probe.closest")
+        for place, expected in enumerate(oracle.shadow):
+            assert (place < memory.shadow.filled) == (expected is not None)
+            for field in ("embedding", "inv_norm", "rpe", "task", "time", "payload") if expected else ():
+                self.close(getattr(memory.shadow, field)[place], expected[field], f"shadow[{place}].{field}")
         self.check_invariants(memory)
 
     def check_invariants(self, memory: dmem.Memory) -> None:
@@ -228,9 +371,24 @@ class Life:
         live, s = ids[ids >= 0], memory.stats
         assert len(set(live)) == len(live)
         assert s.seen == s.invalid + s.dropped + s.refused + s.refreshed + s.merged + s.stored
-        assert s.stored == len(live) + s.evicted
-        for leaf in jax.tree.leaves((memory.core, memory.buffer)):
+        assert s.stored == len(live) + s.evicted + s.forgotten + s.merged_later
+        assert (live < memory.next_id).all()
+        assert memory.core.id.shape + memory.buffer.id.shape == (self.config.core_capacity, self.config.buffer_capacity)
+        for leaf in jax.tree.leaves((memory.core, memory.buffer, memory.router, memory.shadow)):
             assert np.isfinite(leaf).all()
+        for tier in (memory.core, memory.buffer):
+            assert (tier.strength >= 0).all()
+            assert (tier.count[tier.id >= 0] >= 1).all()
+
+    def check_refusal(self) -> None:
+        """Right after a write nothing in core is weaker than what core refused, or pushed out, in it."""
+        refused, core, p = self.oracle.core_refused, self.memory.core, self.params
+        if refused is not None:
+            age = np.asarray(self.memory.clock - core.touched, np.float64)
+            half_life = np.where(core.rpe >= 0, p.half_life, p.disaster_half_life)
+            strength = core.strength * np.exp2(-age / half_life)
+            assert (core.id >= 0).all()
+            assert (strength >= 0.99999 * self.oracle.effective(refused, self.oracle.clock)).all()
 
 
 @pytest.mark.parametrize("kinds", EXACT.values(), ids=EXACT)

@@ -23,11 +23,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A module or folder of dmem_jax imports from its own row or from rows above it, never in a circle. The package itself
 # (`__init__.py`) is the top: it may import all, and none may import it.
 LAYERS = (
-    ("errors", "types", "config"),
-    ("allocation", "counting", "slots", "decay", "similarity", "signals", "inputs", "size", "gating"),
-    ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
+    ("errors", "types", "conversion", "config"),
+    ("allocation", "counting", "slots", "pool", "decay", "similarity", "signals", "payloads", "inputs", "size"),
+    ("schedules", "gating", "surprise", "shadow"),
+    ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "consolidation", "clusters"),
     ("memory",),
-    ("bundle", "monitor", "value", "sharding", "checkpoint", "ann", "encoders"),
+    ("soft", "gate_training", "bundle", "monitor", "learner", "value", "sharding", "checkpoint", "ann", "encoders"),
     ("agent",),
     ("integrations", "cli", "plots"),
 )

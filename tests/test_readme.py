@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, and shows what it says."""
+"""The README's examples run as they stand, one after the other, and show what it says."""
 
 import pathlib
 import re
@@ -6,13 +6,25 @@ import subprocess
 import sys
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
+CHECKS = """
+assert info.recall.id.shape == (1024, 8) and memories.core.id.shape == (1024, 64)
+assert learner.updates == 1 and rpe.shape == (100,)
+"""
 
 
-def test_the_training_loop_runs_and_finds_the_place_that_pays():
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_examples_run_and_the_loop_finds_the_place_that_pays():
+    loop, *others = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(others) == 2  # the critic, and agents sharded over devices
     # A process of its own: a user has no strict promotion, and one CPU device.
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", "\n".join([loop, *others, CHECKS])]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    place, surprise = re.fullmatch(r"\[(\d+)\] \[([\d.]+)\]\n", ran.stdout).groups()  # type: ignore[union-attr]
-    assert int(place) == 7
-    assert 0.9 < float(surprise) <= 1
+    assert ran.stdout == "7 0.99\nTrue\n"
+    assert "It prints `7 0.99` and `True`" in README.read_text()
+
+
+def test_no_line_is_too_long_and_every_example_that_it_names_is_there():
+    text = README.read_text()
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+    for name in re.findall(r"`examples/(\w+\.\w+)`|`(\w+\.py)`", text):
+        assert (README.parent / "examples" / "".join(name)).exists()
