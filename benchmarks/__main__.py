@@ -5,11 +5,11 @@ import itertools
 import sys
 from types import ModuleType
 
-from benchmarks import bars, imports, recall, step, write
+from benchmarks import bars, clusters, consolidate, imports, recall, replay, step, write
 from benchmarks.output import print_json, print_table, progress
 from benchmarks.streams import Work
 
-BENCHMARKS = {"step": step, "write": write, "recall": recall}
+BENCHMARKS = {"step": step, "write": write, "recall": recall, "consolidate": consolidate}
 MAX_STORE_BYTES = 2**31  # several contenders hold a store of this size at once
 
 
@@ -26,6 +26,16 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--sweep", action="store_true", help="the sizes of the documents instead")
         command.add_argument("--peers", help="names joined by commas, or none; default all (in a sweep the cheap ones)")
         _common(command)
+    command = commands.add_parser("replay", help=_first_line(replay))
+    command.add_argument("--slots", type=_positive, default=2**18, metavar="N", help="default 262,144")
+    command.add_argument("--draws", type=_positive, default=10**8, metavar="N", help="default 100,000,000")
+    _common(command)
+    command = commands.add_parser("clusters", help=_first_line(clusters))
+    command.add_argument("--memories", type=_positive, default=2**18, metavar="N", help="default 262,144")
+    command.add_argument("--dim", type=_positive, default=128, metavar="N", help="default 128")
+    command.add_argument("--clusters", type=_positive, default=1024, metavar="N", help="default 1,024")
+    command.add_argument("--probes", type=_positive, nargs="+", default=[8, 16, 32], metavar="N", help="[8, 16, 32]")
+    _common(command)
     _common(commands.add_parser("import", help=_first_line(imports)))
     command = commands.add_parser("bars", help=_first_line(bars))
     command.add_argument("--strict", action="store_true", help="exit 1 where a bar isn't reached")
@@ -71,6 +81,11 @@ def _works(arguments: argparse.Namespace) -> list[Work]:
 def _records(arguments: argparse.Namespace):
     if arguments.command == "import":
         yield from imports.run(arguments.repeats)
+    elif arguments.command == "replay":
+        yield from replay.run(arguments.slots, arguments.draws)
+    elif arguments.command == "clusters":
+        sizes = (arguments.memories, arguments.dim, arguments.clusters)
+        yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
     elif arguments.command == "bars":
         yield from bars.run(arguments.repeats)
     else:

@@ -71,7 +71,8 @@ def run(memories: int, dim: int, count: int, probes: list[int], repeats: int) ->
         for n in probes:
 
             def pruned(carry, query, n=n, config=config, params=params):
-                return carry, clusters.recall(config, params, *carry, query, probes=n).id
+                memory, found = carry
+                return carry, clusters.recall(config, params, memory, found, query, probes=n).id
 
             contenders[f"{n} probes"] = CallLoop(pruned, (memory, found), stream, donate=False)
         timings = race(floor, contenders, repeats)

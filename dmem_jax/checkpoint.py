@@ -134,7 +134,7 @@ def _filled(like: PyTree, saved: dict[str, Any]) -> Any:
     return jax.tree_util.tree_map_with_path(array, like)
 
 
-def _payload_of(saved: dict[str, Any], leading: int) -> dict[str, jax.ShapeDtypeStruct] | None:
+def _payload_of(saved: dict[str, Any], leading: int) -> PyTree:
     """Shapes and dtypes of the payload leaves of one memory, by name."""
     prefix = "core.payload"
     leaves = {name: leaf for name, leaf in saved.items() if name.startswith(prefix)}

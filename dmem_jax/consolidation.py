@@ -194,9 +194,12 @@ def _promote(config: Config, params: Params, memory: Memory) -> tuple[Memory, In
         memory = dataclasses.replace(memory, core=core, buffer=buffer)
         promoted.append(jnp.where(moves, candidate.id, -1))
         demoted.append(jnp.where(moves & full, out.id, -1))
-    none = jnp.full(config.moves - len(promoted), -1, jnp.int32)
-    of_each = (jnp.concatenate([jnp.array(ids, jnp.int32).reshape(-1), none]) for ids in (promoted, demoted))
-    return memory, *of_each
+
+    def of_each(ids: list[Array]) -> Array:
+        ids = ids or [jnp.int32(-1)] * config.moves  # no buffer to promote from
+        return jnp.stack(ids) if ids else jnp.zeros(0, jnp.int32)
+
+    return memory, of_each(promoted), of_each(demoted)
 
 
 def _put_pooled(memory: Memory, slot: Int32[Array, ""], row: Store) -> Memory:

@@ -273,5 +273,5 @@ class ConsolidationReport:
 class Attention:
     """Differentiable recall over the whole pool (core's slots, then the buffer's)."""
 
-    readout: Float32[Array, "*b F"]
+    readout: Float32[Array, "..."]
     weights: Float32[Array, "*b N"]  # sums to 1, or all 0 for an empty memory

@@ -96,15 +96,14 @@ def differences(a, b) -> set[str]:
 def assert_sound(memory):
     """Of one agent: no number that is none, no id twice, and every experience accounted for."""
     for path, x in jax.tree_util.tree_leaves_with_path(memory):
-        allowed = np.isneginf(x) & (
-            jax.tree_util.keystr(path) == ".probe.similarity"
-        )  # there was nothing to be near to
+        # -inf: there was nothing to be near to
+        allowed = np.isneginf(x) & (jax.tree_util.keystr(path) in (".probe.similarity", ".probe.closest"))
         assert x.dtype.kind != "f" or (np.isfinite(x) | allowed).all(), jax.tree_util.keystr(path)
     ids = np.concatenate([tier.id[tier.id >= 0] for tier in (memory.core, memory.buffer)])
     assert len(set(ids)) == len(ids)
     s = memory.stats
     assert s.seen == s.invalid + s.dropped + s.refused + s.refreshed + s.merged + s.stored
-    assert s.stored == len(ids) + s.evicted
+    assert s.stored == len(ids) + s.evicted + s.forgotten + s.merged_later
     for tier in (memory.core, memory.buffer):
         assert (tier.strength >= 0).all()
         assert (tier.time <= memory.clock).all()

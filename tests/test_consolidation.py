@@ -154,7 +154,7 @@ def test_no_embedding_is_copied_in_a_loop(merge_rounds):
         return jax.lax.scan(body, memories, None, length=3)
 
     memories = dmem.init(config, payload, batch_shape=(6,))
-    text = loop.lower(memories, dmem.Params.default(config)).compile().as_text()
+    text = loop.lower(memories, dmem.Params.default(config)).compile().as_text() or ""
     shapes = {f"f32[6,{n},{width}]" for n in (17, 39) for width in (DIM, 5)}
     assert not whole_writes(text, shapes)
 

@@ -430,3 +430,24 @@ def test_every_fusion_of_every_salience(fusion, salience):
         life.run("write", common | {"place": place, "rpe": rpe})
     life.run("recall", {"place": 7, "value": 1.5})
     life.run("recall", {"place": 2, "value": -1.0, "sign": -1})
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_leftovers_are_merged_and_the_proven_promoted(exact):
+    """Random lives seldom leave more than a pair: here seven memories of three places, one of both signs."""
+    kinds: dict[str, Any] = {"duplicates": "off", "fusion": "plain", "merge_rounds": 4, "moves": 2, "warmup": 2}
+    kinds |= {"scale": "none", "core_capacity": 5}
+    kinds["params"] = {"threshold_low": 0.25, "threshold_high": 2.0, "floor": 0.0}
+    life = Life(kinds, *((EXACT_PARAMS, EXACT_PLACES, 0) if exact else (LOOSE_PARAMS, LOOSE_PLACES, 2e-4)))
+    common = {"value": 1.0, "time": None, "valid": True, "bad": None}
+    # Loosely, a place and one near it: no two pairs are equally close.
+    places = [0, 0, 0, 1, 1, 0, 3] if exact else [0, 6, 3, 1, 7, 0, 4]
+    for payload, (place, rpe) in enumerate(zip(places, [1.0, 2.0, 8.0, -4.0, -1.0, -8.0, 0.5], strict=True)):
+        life.run("write", common | {"place": place, "rpe": rpe, "payload": payload, "task": int(rpe == 0.5)})
+    for task in (0, 1):
+        life.run("recall", {"place": 1, "value": 0.0, "task": task})
+        life.run("reinforce", 2.0, 7)
+    life.run("consolidate", False)
+    assert life.oracle.stats["merged_later"] >= 2
+    assert life.oracle.stats["promoted"] >= 1
+    life.run("consolidate", False)

@@ -37,9 +37,8 @@ class Both:
 
     def write(self, embedding: np.ndarray, utility: float, payload: int = 0) -> tuple[int, float]:
         """Route and rpe, which is the size: nothing is scaled."""
-        utility, payload = np.float32(utility), np.int32(payload)
-        given = dmem.experience(self.config, embedding, payload=payload)
-        given = dataclasses.replace(given, utility=utility)  # unchecked, as inside a trace
+        given = dmem.experience(self.config, embedding, payload=np.int32(payload))
+        given = dataclasses.replace(given, utility=np.float32(utility))  # unchecked, as inside a trace
         self.memory, info = write(self.config, self.params, self.memory, given)
         told = self.oracle.write({"embedding": embedding, "utility": utility, "payload": payload})
         assert (info.route, info.id, info.slot) == (told["route"], told["id"], told["slot"])

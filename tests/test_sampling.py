@@ -214,7 +214,7 @@ def test_a_critic_trains_from_replay():
         (lambda m: dmem.replay(CONFIG, PARAMS, m, jax.random.PRNGKey(0)), "key: expected a typed key"),
         (lambda m: dmem.replay(CONFIG, PARAMS, m, jax.random.split(jax.random.key(0))), "key: expected one key"),
         (lambda m: dmem.replay(CONFIG, PARAMS, m, jax.random.key(0), size=0), "size: expected at least 1"),
-        (lambda m: dmem.replay(CONFIG, PARAMS, m, jax.random.key(0), size=2.0), "size: expected an integer"),
+        (lambda m: dmem.replay(CONFIG, PARAMS, m, jax.random.key(0), size=2.0), "size: expected an integer"),  # type: ignore[arg-type]
         (lambda m: dmem.reprioritize(CONFIG, PARAMS, m, m, jnp.ones(3)), "batch: expected a dmem_jax.ReplayBatch"),
         (lambda m: dmem.reprioritize(CONFIG, PARAMS, m, replay(CONFIG, PARAMS, m, jax.random.key(0)), jnp.ones(3)),
          "rpe: expected shape"),
