@@ -8,16 +8,17 @@ import sys
 README = pathlib.Path(__file__).parent.parent / "README.md"
 CHECKS = """
 assert info.recall.id.shape == (1024, 8) and memories.core.id.shape == (1024, 64)
-assert learner.updates == 1 and rpe.shape == (100,)
+assert learner.updates == 2 and rpe.shape == (100,)
+assert told["fill/core"] > 0 and batch.valid.all()
 """
 
 
-def test_the_examples_run_and_the_loop_finds_the_place_that_pays():
+def test_the_examples_run_and_the_loop_finds_the_place_that_pays(tmp_path):
     loop, *others = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(others) == 2  # the critic, and agents sharded over devices
+    assert len(others) == 3  # the critic, a whole life, and agents sharded over devices
     # A process of its own: a user has no strict promotion, and one CPU device.
     command = [sys.executable, "-c", "\n".join([loop, *others, CHECKS])]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "7 0.99\nTrue\n"
     assert "It prints `7 0.99` and `True`" in README.read_text()
