@@ -2,7 +2,7 @@
 #
 #   make demo          the main job; writes out/demo/results.json and its pictures
 #   make test          what CI runs: lint, types, tests, tests in 64 bits, the built wheel
-#   make test-latest   the same tests on Python 3.13 with the newest jax that we pin
+#   make test-latest   its quick tests on Python 3.13 with the newest jax that we pin; `nightly` runs all of them
 #   make nightly       everything, with long sweeps, also on the lowest versions that we allow
 #   make bench         the benchmarks, with their peers (hnswlib is compiled: needs a C++ compiler)
 #   make pins          resolves the pinned versions anew
@@ -15,7 +15,7 @@ PYTHON_LATEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2>/de
 # A file's tests stay in one process, where they share what was compiled.
 PYTEST := -m pytest -n 2 --dist loadfile
 
-.PHONY: setup demo bench test lint types unit x64 wheel test-latest test-lowest nightly pins clean
+.PHONY: setup demo bench test lint types unit x64 wheel test-latest test-latest-whole test-lowest nightly pins clean
 .NOTPARALLEL:
 
 # ---- environments: the file .has-EXTRA in one says that the extra was installed from the requirements as they are now
@@ -68,17 +68,20 @@ wheel: setup
 	.ci/test-wheel .venv/bin/python $(PYTEST) -m "quick and not slow"
 
 ifeq ($(PYTHON_LATEST),)
-test-latest:
+test-latest test-latest-whole:
 	@echo "test-latest skipped: no Python 3.13 here (make test-latest PYTHON_LATEST=... names one)"
 else
 test-latest: .venv-latest/.has-test
+	.ci/test-wheel .venv-latest/bin/python $(PYTEST) -m "quick and not slow"
+
+test-latest-whole: .venv-latest/.has-test
 	.ci/test-wheel .venv-latest/bin/python $(PYTEST)
 endif
 
 test-lowest: .venv-lowest/.has-test
 	.ci/test-wheel .venv-lowest/bin/python $(PYTEST)
 
-nightly: test test-latest test-lowest
+nightly: test test-latest-whole test-lowest
 	.venv/bin/python $(PYTEST) -m "slow or not slow" --hypothesis-profile=nightly
 
 # ---- upkeep

@@ -108,7 +108,7 @@ def expect_within(name: str, given: np.ndarray, bounds: Any) -> None:
         raise ArgumentValueError(f"{name}: expected {bounds.dtype}, got values in [{given.min()}, {given.max()}].")
 
 
-def first(array: Any, wrong: np.ndarray) -> str:
+def first(array: Any, wrong: np.ndarray | np.bool_) -> str:
     """The first number that is `wrong`, and where it stands."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     return f"{np.asarray(array)[index]}" + (f" at index {index}" if index else "")

@@ -44,7 +44,7 @@ def resolve(
     if not config.reads_similarity:
         return memory, experience
     if config.signal == "novelty":
-        novelty = jnp.where(closest > -jnp.inf, 1.0 - closest, 1.0)
+        novelty = jnp.where(closest > -jnp.inf, jnp.maximum(0.0, 1.0 - closest), 1.0)
         rpe = experience.rpe + params.novelty_weight * jnp.where(known, novelty, 0.0)
         return memory, dataclasses.replace(experience, rpe=jnp.clip(rpe, -_MAX, _MAX))
 

@@ -179,7 +179,7 @@ class Oracle:
         known = self.config.duplicates != "probe" or probe is not None  # a useless probe tells nothing
         closest = probe["closest"] if probe else self.closest(new["embedding"])
         if self.config.signal == "novelty":
-            novelty = F(1) - closest if closest > -np.inf else F(1)
+            novelty = max(F(0), F(1) - closest) if closest > -np.inf else F(1)
             rpe = new["rpe"] + self.params.novelty_weight * novelty if known else new["rpe"]
             return min(max(rpe, -FLOAT_MAX), FLOAT_MAX)
         unlikeness = self.unlikeness(closest, known)

@@ -36,6 +36,7 @@ SMALL: dict[str, Any] = {
     "moves": 1,
 }
 DRAWS = 5  # of a replay
+UPKEEP = "consolidate", "replay", "reprioritize", "replay and reprioritize", "save and restore"
 EXACT_PARAMS = {
     "gate_scale": 0.0, "gate_bias": 0.0, "scale_rate": 1.0, "half_life": np.inf, "disaster_half_life": np.inf,
     "threshold_low": 0.25, "threshold_high": 1.0, "quantile_low": 0.25, "quantile_high": 0.75, "schedule_steps": 16.0,
@@ -45,30 +46,37 @@ EXACT_PARAMS = {
 EXACT: dict[str, dict[str, Any]] = {
     "search": {"duplicates": "search", "fusion": "plain"},
     "probe": {"duplicates": "probe", "fusion": "plain", "weight_schedule": "fill"},
-    "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2), "all forms": True},
+    "off": {"duplicates": "off", "fusion": "plain", "top_k": (2, 2), "upkeep": True},
     "quantile": {"duplicates": "search", "fusion": "plain", "thresholds": "quantile",
                  "buffer_eviction": "age_frequency"},
     "core only": {"duplicates": "search", "fusion": "plain", "buffer_capacity": 0, "core_capacity": 1, "top_k": 2},
     "unscaled": {"duplicates": "search", "fusion": "plain", "scale": "none", "smoothing": "rank", "smoothing_window": 4,
                  "weight_schedule": "step", "salience": "surprise", "store_next": True, "merge_rounds": 0},
-    "novelty": {"duplicates": "search", "fusion": "plain", "signal": "novelty", "threshold_schedule": "phase"},
+    "novelty": {"duplicates": "search", "fusion": "plain", "signal": "novelty", "threshold_schedule": "phase",
+                "upkeep": True},
     "novelty, probe": {"fusion": "plain", "signal": "novelty", "shadow_capacity": 1, "moves": 0},
     "learned": {"duplicates": "search", "fusion": "plain", "thresholds": "learned", "threshold_schedule": "fill",
                 "weight_schedule": "phase", "params": {"threshold_high": 0.75, "threshold_high_start": 0.25}},
     "paper's thresholds": {"duplicates": "off", "fusion": "plain", "thresholds": "paper", "shadow_capacity": 3,
                            "threshold_schedule": "step", "top_k": (1, 2)},
     "upkeep": {"duplicates": "off", "fusion": "plain", "min_successes": 0, "merge_rounds": 3, "moves": 3,
-               "store_next": True, "params": {"replay_exponent": 0.0}, "all forms": True},
+               "store_next": True, "params": {"replay_exponent": 0.0}, "upkeep": True},
 }  # fmt: skip
 LOOSE: dict[str, dict[str, Any]] = {
-    "defaults": {"all forms": True},
-    "search": {"duplicates": "search", "smoothing": "mean", "smoothing_window": 4, "scale": "none"},
+    "defaults": {"upkeep": True},
+    "search, mean": {"duplicates": "search", "smoothing": "mean", "smoothing_window": 4, "scale": "none"},
     "ranks": {"duplicates": "search", "fusion": "rank", "salience": "value", "top_k": (1, 2), "signal": "outcome"},
-    "paper": {"signal": "paper", "shadow_capacity": 3},
+    "paper": {"signal": "paper", "shadow_capacity": 3, "upkeep": True},
     "paper, probe": {"signal": "paper", "duplicates": "probe", "thresholds": "quantile"},
-    "novelty": {"signal": "novelty", "duplicates": "search", "threshold_schedule": "step", "shadow_capacity": 2},
-    "learned": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
+    "novelty, shadow": {
+        "signal": "novelty",
+        "duplicates": "search",
+        "threshold_schedule": "step",
+        "shadow_capacity": 2,
+    },
+    "learned, phase": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
+NIGHTLY = {"unscaled", "novelty, probe", "upkeep", "search, mean", "paper, probe", "novelty, shadow", "learned, phase"}
 LOOSE_PARAMS = {
     "half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9,
     "schedule_steps": 30, "floor": 0.02, "buffer_max_age": 25, "importance_steps": 32,
@@ -121,7 +129,6 @@ living = st.one_of(
     st.tuples(st.just("renew"), st.integers(0, 15)),
     st.tuples(st.just("rebase"), st.integers(-5, 20)),
     st.tuples(st.just("phase"), st.sampled_from([0.0, 0.25, 1.0])),
-    st.tuples(st.just("save and restore")),
 )
 upkeeping = st.one_of(
     st.tuples(st.just("consolidate"), st.just(False)),
@@ -129,9 +136,10 @@ upkeeping = st.one_of(
     st.tuples(st.just("replay"), seeds, st.booleans()),
     st.tuples(st.just("reprioritize"), st.sampled_from([-0.5, 2.0, 0.0]), st.booleans()),
     st.tuples(st.just("replay and reprioritize"), seeds, st.booleans()),
+    st.tuples(st.just("save and restore")),
 )
 kinds_of_operation = st.sampled_from([writing] * 6 + [living] * 2 + [upkeeping])
-operations = st.lists(kinds_of_operation.flatmap(lambda kind: kind), min_size=15, max_size=60)
+operations = st.lists(kinds_of_operation.flatmap(lambda kind: kind), min_size=12, max_size=45)
 
 
 def fresh_rpe(memories):
@@ -154,7 +162,7 @@ class Life:
     def __init__(self, kinds: dict, params: dict, embeddings: np.ndarray, rtol: float):
         kinds = SMALL | kinds
         params = params | kinds.pop("params", {})
-        self.all_forms = kinds.pop("all forms", False)  # of upkeep: each takes seconds to compile
+        self.upkeep = kinds.pop("upkeep", False)  # takes half a minute to compile: in short lives only of some kinds
         self.config = (dmem.Config.paper if kinds.get("signal") == "paper" else dmem.Config)(**kinds)
         self.params = dmem.Params.default(self.config, **params)
         plain = {f.name: float(getattr(self.params, f.name)) for f in dataclasses.fields(self.params)}
@@ -164,6 +172,8 @@ class Life:
         self.last_place, self.recalled, self.batch = 0, None, None
 
     def run(self, name: str, *arguments) -> None:
+        if name in UPKEEP and not self.upkeep:
+            return
         getattr(self, name.split()[0] if name != "replay and reprioritize" else "learn")(*arguments)
         self.check_state()
         if name.split()[0] in ("write", "step"):
@@ -223,9 +233,8 @@ class Life:
     def consolidate(self, reprice: bool, seed: int | None = None) -> None:
         if self.rtol > 0 and self.close_calls():
             return
-        reprice = reprice and self.all_forms
         drawn, more = None, {"rpe_fn": fresh_rpe, "reprice": 2} if reprice else {}
-        if reprice and seed is not None:  # what it draws by that key
+        if seed is not None:  # what it draws by that key
             more |= {"reprice": DRAWS, "key": jax.random.key(seed)}
             drawn = self.pool_slots(self.draw(seed, replacement=False))
         self.memory, report = jitted["consolidate"](self.config, self.params, self.memory, **more)
@@ -241,7 +250,6 @@ class Life:
         return bool((np.diff(likeness) < 1e-5).any())
 
     def replay(self, seed: int, replacement: bool) -> None:
-        replacement = replacement and self.all_forms
         self.batch = batch = self.draw(seed, replacement)
         slots, probability = self.pool_slots(batch), upkeep.replay_probabilities(self.oracle)
         drawable = int((probability > 0).sum())
@@ -265,7 +273,6 @@ class Life:
     def reprioritize(self, factor: float, overwrite: bool) -> None:
         """The last batch, most of which may be gone; one row without a number."""
         if self.batch is not None:
-            overwrite = overwrite if self.all_forms else self.config.duplicates == "search"
             rpe = np.float32(factor) * self.batch.rpe
             rpe[1] = np.nan
             self.memory = jitted["reprioritize"](
@@ -391,18 +398,24 @@ class Life:
             assert (strength >= 0.99999 * self.oracle.effective(refused, self.oracle.clock)).all()
 
 
-@pytest.mark.parametrize("kinds", EXACT.values(), ids=EXACT)
+def kinds_of(group: dict[str, dict[str, Any]]) -> list:
+    """Each compiles for half a minute: those whose parts others share are left to the nightly run."""
+    marks = {name: [pytest.mark.slow] if name in NIGHTLY else [] for name in group}
+    return [pytest.param(kinds, id=name, marks=marks[name]) for name, kinds in group.items()]
+
+
+@pytest.mark.parametrize("kinds", kinds_of(EXACT))
 @hypothesis.given(operations)
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=12)
 def test_exact_lives_agree_bit_for_bit(kinds, drawn):
     life = Life(kinds, EXACT_PARAMS, EXACT_PLACES, rtol=0)
     for operation in drawn:
         life.run(*operation)
 
 
-@pytest.mark.parametrize("kinds", LOOSE.values(), ids=LOOSE)
+@pytest.mark.parametrize("kinds", kinds_of(LOOSE))
 @hypothesis.given(operations)
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=12)
 def test_loose_lives_agree(kinds, drawn):
     life = Life(kinds, LOOSE_PARAMS, LOOSE_PLACES, rtol=2e-4)
     for operation in drawn:
@@ -415,6 +428,7 @@ def test_loose_lives_agree(kinds, drawn):
 @hypothesis.settings(max_examples=200)
 def test_long_lives_agree(kinds, drawn):
     exact = kinds in EXACT.values()
+    kinds = kinds | {"upkeep": True}
     life = Life(kinds, *((EXACT_PARAMS, EXACT_PLACES, 0) if exact else (LOOSE_PARAMS, LOOSE_PLACES, 1e-3)))
     for operation in (operation for part in drawn for operation in part):
         life.run(*operation)
@@ -436,7 +450,7 @@ def test_every_fusion_of_every_salience(fusion, salience):
 def test_leftovers_are_merged_and_the_proven_promoted(exact):
     """Random lives seldom leave more than a pair: here seven memories of three places, one of both signs."""
     kinds: dict[str, Any] = {"duplicates": "off", "fusion": "plain", "merge_rounds": 4, "moves": 2, "warmup": 2}
-    kinds |= {"scale": "none", "core_capacity": 5}
+    kinds |= {"scale": "none", "core_capacity": 5, "upkeep": True}
     kinds["params"] = {"threshold_low": 0.25, "threshold_high": 2.0, "floor": 0.0}
     life = Life(kinds, *((EXACT_PARAMS, EXACT_PLACES, 0) if exact else (LOOSE_PARAMS, LOOSE_PLACES, 2e-4)))
     common = {"value": 1.0, "time": None, "valid": True, "bad": None}

@@ -107,7 +107,7 @@ def test_warm_up_lets_all_but_zero_in():
 
 def test_fixed_thresholds_are_strict():
     assert routes(easy(buffer_capacity=4), 1, 1.5, -2, 2.5) == [DROPPED, BUFFER, BUFFER, CORE]
-    assert routes(easy(buffer_capacity=0), 1, 1.5) == [DROPPED, CORE]
+    assert routes(easy(buffer_capacity=0), 1, 1.5) == [DROPPED, REFUSED]
 
 
 def test_quantile_is_the_rank_among_the_window():
@@ -120,7 +120,7 @@ def test_quantile_is_the_rank_among_the_window():
 def test_smoothing():
     mean = easy(smoothing="mean", smoothing_window=2)
     assert [mean.write(at(EAST, rpe))["size"] for rpe in (2, 4, -8)] == [2, 3, 6]
-    rank = easy(smoothing="rank", smoothing_window=2)  # over none; over 2; over 2 4; over 4 3
+    rank = easy(smoothing="rank", window=2)  # over none; over 2; over 2 4; over 4 3
     assert [rank.write(at(EAST, rpe))["size"] for rpe in (2, 4, 3, -3)] == [0, 1, 0.5, 0]
 
 
@@ -428,7 +428,7 @@ def test_saliences():
         ("surprise", faded * [8, 4] / 4),
         ("value", faded * [8, 4] / 4 * np.exp([-3 / 2, -2 / 2])),  # |-1 - 2|, |-1 - 1|
     ):
-        oracle = two_memories(salience=salience, warmup=1, buffer_capacity=0, threshold_low=0, **fading)
+        oracle = two_memories(salience=salience, warmup=1, buffer_capacity=0, threshold_high=0, **fading)
         found = oracle.recall(ask(time=3, value=-1.0))
         np.testing.assert_allclose(found["salience"][np.argsort(found["id"][:2])], expected, rtol=1e-6)
     with pytest.raises(ValueError, match="value"):
