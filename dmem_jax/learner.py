@@ -75,7 +75,7 @@ class LearnerConfig:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)  # `==` of arrays is no truth value
+@dataclasses.dataclass(frozen=True)
 class Learner:
     """One learner's whole state."""
 
@@ -89,7 +89,7 @@ class Learner:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)  # `==` of arrays is no truth value
+@dataclasses.dataclass(frozen=True)
 class Batch:
     """Rows to learn from. With signal "outcome" the first two fields are enough. An `Experience` serves as well."""
 
@@ -101,7 +101,7 @@ class Batch:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)  # `==` of arrays is no truth value
+@dataclasses.dataclass(frozen=True)
 class UpdateInfo:
     """What an update did."""
 

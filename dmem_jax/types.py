@@ -40,10 +40,11 @@ class Route(enum.IntEnum):
     REFUSED = 6  # weaker than all that is kept
 
 
-@typing.dataclass_transform(frozen_default=True, eq_default=False)
+@typing.dataclass_transform(frozen_default=True)
 def _pytree(cls: type[State]) -> type[State]:
-    """A frozen dataclass whose fields are pytree children. Compared by identity: `==` of arrays is no truth value."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
+    """A frozen dataclass whose fields are pytree children. `==` is the ordinary one: of no use for arrays, and right for
+    trees of types or shapes."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 
 
 @_pytree

@@ -434,13 +434,6 @@ def test_a_complex_payload_lives_a_whole_life(unchecked):
 
 
 @pytest.mark.quick
-def test_states_compare_by_identity(unchecked):
-    memory = good()["memory"]
-    assert memory == memory
-    assert memory != dmem.init(CONFIG, PAYLOAD)
-
-
-@pytest.mark.quick
 def test_errors_are_short_and_speak_no_jax(unchecked):
     with pytest.raises(ArgumentTypeError) as raised:
         Params.default(CONFIG, half_life=10**400)
