@@ -42,8 +42,8 @@ class Route(enum.IntEnum):
 
 @typing.dataclass_transform(frozen_default=True)
 def _pytree(cls: type[State]) -> type[State]:
-    """A frozen dataclass whose fields are pytree children. `==` is the ordinary one: of no use for arrays, and right for
-    trees of types or shapes."""
+    """A frozen dataclass whose fields are pytree children. `==` is the ordinary one: of no use for arrays, and right
+    for trees of types or shapes."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
 
 
