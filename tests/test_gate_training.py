@@ -117,9 +117,7 @@ def worth(config: dmem.Config, params: dmem.Params, met: dmem.Experience, pressu
 slopes_of_worth = jax.jit(jax.value_and_grad(worth, argnums=(1, 3), has_aux=True), static_argnums=0)
 
 
-@pytest.mark.parametrize(
-    "temperature", [pytest.param(t, marks=pytest.mark.quick if t == 1 else ()) for t in TEMPERATURES]
-)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("slots", [(2, 3), (20, 0)], ids=["full", "roomy"])
 def test_the_gradient_is_the_difference_at_every_learnable_number(slots, temperature):
     config = dataclasses.replace(CONFIG, core_capacity=slots[0], buffer_capacity=slots[1], warmup=2 if slots[1] else 0)
@@ -232,7 +230,7 @@ def slow_attention(config: dmem.Config, p: dict, memory: dmem.Memory) -> float:
 @pytest.mark.parametrize(
     ("salience", "schedule", "steps"),
     [
-        pytest.param("strength", "constant", T, marks=pytest.mark.quick),
+        ("strength", "constant", T),
         ("strength", "step", 3), ("surprise", "phase", T), ("value", "fill", 3),
     ],
 )  # fmt: skip
