@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up all that they need: a machine with Python 3.11 or newer and make is enough.
 #
 #   make demo          the main job; writes out/demo/results.json and its pictures
-#   make test          what CI runs: lint, types, tests, tests in 64 bits, the built wheel
+#   make test          lint, types, tests, tests in 64 bits; CI also runs test-latest, on the built wheel
 #   make test-latest   its quick tests on Python 3.13 with the newest jax that we pin; `nightly` runs all of them
 #   make nightly       everything, with long sweeps, also on the lowest versions that we allow
 #   make bench         the benchmarks, with their peers (hnswlib is compiled: needs a C++ compiler)
@@ -49,7 +49,7 @@ bench: .venv/.has-bench
 
 # ---- tests
 
-test: lint types unit x64 wheel
+test: lint types unit x64
 
 lint: setup
 	.venv/bin/ruff check .
@@ -68,8 +68,8 @@ wheel: setup
 	.ci/test-wheel .venv/bin/python $(PYTEST) -m "quick and not slow"
 
 ifeq ($(PYTHON_LATEST),)
-test-latest test-latest-whole:
-	@echo "test-latest skipped: no Python 3.13 here (make test-latest PYTHON_LATEST=... names one)"
+test-latest test-latest-whole: wheel
+	@echo "No Python 3.13 here (make test-latest PYTHON_LATEST=... names one): tested the wheel on $(PYTHON) alone"
 else
 test-latest: .venv-latest/.has-test
 	.ci/test-wheel .venv-latest/bin/python $(PYTEST) -m "quick and not slow"
@@ -81,7 +81,7 @@ endif
 test-lowest: .venv-lowest/.has-test
 	.ci/test-wheel .venv-lowest/bin/python $(PYTEST)
 
-nightly: test test-latest-whole test-lowest
+nightly: test wheel test-latest-whole test-lowest
 	.venv/bin/python $(PYTEST) -m "slow or not slow" --hypothesis-profile=nightly
 
 # ---- upkeep

@@ -76,7 +76,17 @@ LOOSE: dict[str, dict[str, Any]] = {
     },
     "learned, phase": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
-NIGHTLY = {"unscaled", "novelty, probe", "upkeep", "search, mean", "paper, probe", "novelty, shadow", "learned, phase"}
+NIGHTLY = {
+    "learned",
+    "core only",
+    "unscaled",
+    "novelty, probe",
+    "upkeep",
+    "search, mean",
+    "paper, probe",
+    "novelty, shadow",
+    "learned, phase",
+}
 LOOSE_PARAMS = {
     "half_life": 9.0, "disaster_half_life": 15.0, "buffer_half_life": 7.0, "duplicate_similarity": 0.9,
     "schedule_steps": 30, "floor": 0.02, "buffer_max_age": 25, "importance_steps": 32,
