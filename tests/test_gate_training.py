@@ -440,7 +440,6 @@ BAD = {
 }
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_by_name(name):
     with pytest.raises((dmem.ArgumentValueError, dmem.ArgumentTypeError), match=name.rstrip(": ")):

@@ -103,7 +103,7 @@ def test_importance_weights():
 @pytest.mark.quick
 def test_a_dead_tail_of_millions_is_never_drawn():
     """jax #25498: 7e6 slots, the last 2e6 dead."""
-    probability = jnp.where(jnp.arange(7_000_000) < 5_000_000, 1 / 5e6, 0.0)
+    probability = jnp.where(jnp.arange(7_000_000) < 5_000_000, jnp.float32(1 / 5e6), 0.0)
     slots = jax.jit(_drawn, static_argnums=2)(jax.random.key(0), probability, 2**16)
     assert slots.max() < 5_000_000
     assert slots.max() > 4_900_000
