@@ -46,7 +46,6 @@ def check(found: clusters.Clusters, memory: dmem.Memory) -> None:
     np.testing.assert_allclose(norms[np.asarray(found.size) > 0], 1, rtol=1e-5)
 
 
-@pytest.mark.quick
 def test_k_means_finds_the_centres(memory):
     found = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
     check(found, memory)
@@ -56,7 +55,6 @@ def test_k_means_finds_the_centres(memory):
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
-@pytest.mark.quick
 def test_looking_everywhere_finds_what_exact_recall_finds(memory):
     found = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
     plain = dataclasses.replace(CONFIG, fusion="plain")
@@ -71,7 +69,6 @@ def test_looking_everywhere_finds_what_exact_recall_finds(memory):
         np.testing.assert_allclose(got.score, exact.score, rtol=1e-5)
 
 
-@pytest.mark.quick
 def test_a_few_probes_find_most(memory):
     found = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
     queries = experiences(40, 3).embedding
@@ -103,7 +100,6 @@ def test_updates_follow_writes(memory):
     assert kept_up > 0.9 * anew
 
 
-@pytest.mark.quick
 def test_more_clusters_than_memories_and_none_at_all():
     empty = dmem.init(CONFIG, PAYLOAD)
     found = fit(config=CONFIG, memory=empty, key=jax.random.key(0), count=8)
@@ -117,7 +113,6 @@ def test_more_clusters_than_memories_and_none_at_all():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
 
 
-@pytest.mark.quick
 def test_bad_input_is_named(memory, unchecked):
     found = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
     for message, call in {

@@ -35,7 +35,6 @@ def balanced(memory: dmem.Memory) -> bool:
     return int(s.stored) == live + int(s.evicted + s.forgotten + s.merged_later)
 
 
-@pytest.mark.quick
 def test_weak_and_old_memories_are_forgotten():
     config = config_of()
     params, memory = lived(config, [100.0, 8.0, 1.0, 4.0], half_life=np.inf, disaster_half_life=np.inf)
@@ -50,7 +49,6 @@ def test_weak_and_old_memories_are_forgotten():
     assert sorted(i for i in dmem.consolidate(config, ages, later)[1].forgotten_ids.tolist() if i >= 0) == [0, 1, 2]
 
 
-@pytest.mark.quick
 def test_duplicates_merge_closest_pair_first_into_the_lower_slot():
     config = config_of(merge_rounds=1, moves=0)
     params, memory = lived(config, [2.0, 3.0, 4.0, 2.5], [0, 1, 1, 0], half_life=np.inf)
@@ -65,7 +63,6 @@ def test_duplicates_merge_closest_pair_first_into_the_lower_slot():
     assert dmem.consolidate(config, params, again)[1].merged == 0
 
 
-@pytest.mark.quick
 def test_signs_and_tasks_never_merge():
     config = config_of(merge_rounds=4, moves=0)
     params, memory = lived(config, [2.0, -3.0], [0, 0])
@@ -76,7 +73,6 @@ def test_signs_and_tasks_never_merge():
     assert dmem.consolidate(config, params, memory)[1].merged == 1
 
 
-@pytest.mark.quick
 def test_promotion_needs_success_for_a_free_slot_and_strength_for_a_full_core():
     config = config_of(moves=2, min_successes=2)
     params, memory = lived(config, [2.0, 9.0, 4.0])
@@ -88,7 +84,7 @@ def test_promotion_needs_success_for_a_free_slot_and_strength_for_a_full_core():
     assert moved.core.successes.tolist()[:2] == [3, 2]
 
     params, memory = lived(config, [60.0, 70.0, 80.0, 9.0, 4.0], half_life=1e9)
-    faded = dataclasses.replace(memory.core, strength=jnp.array([5.0, 1.0, 90.0]))
+    faded = dataclasses.replace(memory.core, strength=jnp.array([5.0, 1.0, 90.0], jnp.float32))
     swapped, report = dmem.consolidate(config, params, dataclasses.replace(memory, core=faded))
     assert (report.promoted_ids.tolist(), report.demoted_ids.tolist()) == ([3, -1], [1, -1])
     assert swapped.core.id.tolist() == [0, 3, 2]
@@ -97,7 +93,6 @@ def test_promotion_needs_success_for_a_free_slot_and_strength_for_a_full_core():
     assert balanced(swapped)
 
 
-@pytest.mark.quick
 def test_a_fresh_rpe_prices_anew():
     config = config_of(moves=0)
     params, memory = lived(config, [20.0, 10.0, 4.0, 6.0], half_life=np.inf)
@@ -111,7 +106,6 @@ def test_a_fresh_rpe_prices_anew():
     assert (drawn.buffer.strength[:4] == 0).all()
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     "changes",
     [
@@ -159,7 +153,6 @@ def test_no_embedding_is_copied_in_a_loop(merge_rounds):
     assert not whole_writes(text, shapes)
 
 
-@pytest.mark.quick
 def test_bad_input_is_named(unchecked):
     config = config_of()
     params, memory = lived(config, [1.0])

@@ -27,7 +27,6 @@ def memories() -> dmem.Memory:
     return jax.jit(jax.vmap(dmem.write_many, in_axes=(None, None, 0, 0)))(CONFIG, PARAMS, memories, experiences)[0]
 
 
-@pytest.mark.quick
 def test_a_summary_says_what_numpy_says(memories):
     told = jax.device_get(jax.jit(monitor.summary)(CONFIG, PARAMS, memories))
     m = jax.device_get(memories)
@@ -59,7 +58,6 @@ def test_a_summary_says_what_numpy_says(memories):
     assert sum(told[f"route/{name}"] for name in fates) == pytest.approx(1)
 
 
-@pytest.mark.quick
 def test_a_summary_of_nothing_and_of_one(memories, unchecked):
     empty = monitor.summary(CONFIG, PARAMS, dmem.init(CONFIG, PAYLOAD))
     assert all(np.isfinite(value).all() for value in empty.values())
