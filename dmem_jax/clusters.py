@@ -263,7 +263,9 @@ def _joined(store: Store, clusters: Clusters, slot: Int32[Array, ""]) -> Cluster
     embedding, inv_norm, id_ = read((store.embedding, store.inv_norm, store.id), slot)
     direction = embedding * inv_norm
     there = (slot < n) & (id_ >= 0)
-    _, cluster = first_max(canonical(jnp.einsum("cd,d->c", clusters.centroid, direction)))
+    near = jnp.einsum("cd,d->c", clusters.centroid, direction)
+    # The nearest with room: what is in no list is never found.
+    _, cluster = first_max(canonical(jnp.where(clusters.size < length, near, -jnp.inf)))
     size = read(clusters.size, cluster)
     listed, spills = there & (size < length), there & (size >= length) & (clusters.spilled < clusters.spill.shape[0])
     row = jnp.where(listed, cluster, count)

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -26,15 +25,6 @@ both = pytest.mark.parametrize("config", [OUTCOME, TD], ids=["outcome, layer nor
 
 fast_init, fast_update, fast_monitor = jax.jit(init), jax.jit(update), jax.jit(monitor)
 fast_value, fast_target_value = jax.jit(value), jax.jit(target_value)
-
-
-@pytest.fixture
-def unchecked():
-    """Without the run-time shape checker of the tests, which users do not have: it would speak first."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def random_batch(seed: int, rows: int = B) -> Any:  # a Batch without a None
