@@ -15,6 +15,11 @@ PYTHON_LATEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2>/de
 # A file's tests stay in one process, where they share what was compiled.
 PYTEST := -m pytest -n 2 --dist loadfile
 
+# Tests mostly compile: this takes half the time. Only the pinned jax has the first flag. test_compiled.py reads the
+# program that users get, and nightly runs all tests on that.
+SOON := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
+	--xla_llvm_disable_expensive_passes=true"
+
 .PHONY: setup demo bench test lint types unit x64 wheel test-latest test-latest-whole test-lowest nightly pins clean
 .NOTPARALLEL:
 
@@ -59,10 +64,11 @@ types: setup
 	.venv/bin/pyright
 
 unit: setup
-	.venv/bin/python $(PYTEST)
+	$(SOON) .venv/bin/python $(PYTEST) --ignore tests/test_compiled.py
+	.venv/bin/python $(PYTEST) tests/test_compiled.py
 
 x64: setup
-	JAX_ENABLE_X64=1 .venv/bin/python $(PYTEST) -m "quick and not slow"
+	$(SOON) JAX_ENABLE_X64=1 .venv/bin/python $(PYTEST) -m "quick and not slow"
 
 wheel: setup
 	.ci/test-wheel .venv/bin/python $(PYTEST) -m "quick and not slow"

@@ -4,11 +4,12 @@ import logging
 
 from dmem_jax.allocation import init, nbytes
 from dmem_jax.bundle import Agents, make
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.consolidation import consolidate
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DmemError, MissingExtraError
 from dmem_jax.inputs import experience, no_experience, query
 from dmem_jax.memory import attend, rebase, recall, reinforce, renew, step, write, write_many
+from dmem_jax.params import Params
 from dmem_jax.sampling import replay, reprioritize
 from dmem_jax.signals import lambda_error, n_step_error, outcome_error, potential_shaping, td_error
 from dmem_jax.types import (

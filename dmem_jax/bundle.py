@@ -12,9 +12,10 @@ from jaxtyping import PyTree
 
 from dmem_jax import allocation, consolidation, inputs, memory, sampling
 from dmem_jax.checks import check_leading
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.conversion import as_float32, is_concrete
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
+from dmem_jax.params import Params
 from dmem_jax.types import (
     Attention,
     ConsolidationReport,

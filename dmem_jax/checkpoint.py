@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from dmem_jax import allocation, inputs
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError
+from dmem_jax.params import Params
 from dmem_jax.types import Memory
 
 STATE_VERSION = 1

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from dmem_jax import allocation, inputs
-from dmem_jax.config import Config, Params, sound
+from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
+from dmem_jax.params import Params, sound
 from dmem_jax.types import Experience, Memory, Query, Recall, ReplayBatch, Store
 
 _MANY = "For many agents wrap the function in jax.vmap, or use dmem_jax.make(config, payload, agents=...)."

@@ -19,8 +19,9 @@ from jaxtyping import Array, Float, Int32, PRNGKeyArray
 
 from dmem_jax import inputs
 from dmem_jax.checks import check_asked, check_key
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.params import Params
 from dmem_jax.pool import gather
 from dmem_jax.retrieval import pool_salience, search, time_of_recall
 from dmem_jax.similarity import cosines, inverse_norm, pool_cosines
@@ -97,7 +98,8 @@ def fit(
 
 def update(config: Config, memory: Memory, clusters: Clusters, info: WriteInfo) -> Clusters:
     """`clusters` after one `write` or `step` (its `info`): what is now in that slot of the buffer joins the nearest
-    cluster, which moves towards it; what was pushed out of core is followed too, for it took that same slot.
+    cluster whose list has room, which moves towards it; where none has, it waits in the spill. What was pushed out of
+    core is followed too, for it took that same slot.
 
     One write touches one slot of the buffer, so this costs a look at the centroids. After `consolidate`, or when many
     writes have spilled, `fit` anew.
@@ -258,7 +260,7 @@ def _without(clusters: Clusters, slot: Int32[Array, ""]) -> Clusters:
 
 
 def _joined(store: Store, clusters: Clusters, slot: Int32[Array, ""]) -> Clusters:
-    """`clusters` with what is in `slot` in the list of its nearest, which moves towards it."""
+    """`clusters` with what is in `slot` in the list of the nearest that has room, which moves towards it."""
     n, count, length = clusters.home.shape[0], *clusters.member.shape
     embedding, inv_norm, id_ = read((store.embedding, store.inv_norm, store.id), slot)
     direction = embedding * inv_norm
@@ -276,11 +278,10 @@ def _joined(store: Store, clusters: Clusters, slot: Int32[Array, ""]) -> Cluster
     moved = moved + (direction - moved) / weight
     norm = inverse_norm(moved)
     moved = jnp.where(norm > 0, moved * norm, read(clusters.centroid, cluster))
-    where = jnp.where(there, cluster, count)
     home = jnp.where(listed, cluster, jnp.where(spills, count, count + 1))
     return Clusters(
-        centroid=put(clusters.centroid, where, moved),
-        weight=put(clusters.weight, where, weight),
+        centroid=put(clusters.centroid, row, moved),
+        weight=put(clusters.weight, row, weight),
         member=member,
         size=clusters.size.at[row].add(1, mode="drop"),
         spill=spill,

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from dmem_jax.config import Params
 from dmem_jax.counting import elapsed
+from dmem_jax.params import Params
 from dmem_jax.types import Store
 
 

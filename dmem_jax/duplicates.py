@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_jax.config import Params
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
+from dmem_jax.params import Params
 from dmem_jax.similarity import inverse_norm
 from dmem_jax.slots import capacity, choose, put, read
 from dmem_jax.types import Memory, Store

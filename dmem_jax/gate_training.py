@@ -31,10 +31,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float32, Int32, PyTree
 
 from dmem_jax.checks import check_key
-from dmem_jax.config import Params, sound
 from dmem_jax.conversion import as_float32, is_concrete, positive
 from dmem_jax.counting import add_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
+from dmem_jax.params import Params, sound
 from dmem_jax.slots import choose
 
 Loss = Callable[..., Array]

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
+from dmem_jax.params import Params
 from dmem_jax.schedules import thresholds
 from dmem_jax.size import share_smaller
 from dmem_jax.types import Memory, Route

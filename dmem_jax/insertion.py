@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.decay import age, log2_effective_strength
 from dmem_jax.duplicates import updated
+from dmem_jax.params import Params
 from dmem_jax.slots import after, capacity, choose, put, read
 from dmem_jax.types import Memory, Store, Tier
 from dmem_kernels import canonical, first_min

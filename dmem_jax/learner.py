@@ -122,7 +122,8 @@ class ValueNetwork(nn.Module):
         """`rows` [...]: which rows the statistics of a training batch are taken over; None: all."""
         x = embedding
         for units in self.hidden:
-            x = nn.Dense(units)(x)
+            # Batch statistics take a bias out again: its gradient is rounding, which Adam would blow up to full steps.
+            x = nn.Dense(units, use_bias=self.norm != "batch")(x)
             if self.norm == "layer":
                 x = nn.LayerNorm()(x)
             elif self.norm == "batch":

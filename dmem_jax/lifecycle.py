@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from dmem_jax.config import Params
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
 from dmem_jax.duplicates import relative_magnitude
+from dmem_jax.params import Params
 from dmem_jax.pool import keep_rows
 from dmem_jax.slots import capacity, put, read
 from dmem_jax.types import Memory, Recall, ReplayBatch, Store, Tier

@@ -12,11 +12,12 @@ from jaxtyping import Array, PyTree
 
 from dmem_jax import duplicates, inputs, lifecycle, retrieval, surprise
 from dmem_jax.checks import check_acting, check_asked, check_experience, check_experiences, check_memory, check_recall
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.counting import INT32_MAX, add_saturating, subtract_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.gating import gate, route
 from dmem_jax.insertion import insert
+from dmem_jax.params import Params
 from dmem_jax.shadow import keep_dropped
 from dmem_jax.similarity import inverse_norm, pool_cosines
 from dmem_jax.size import observe, surprise_size

@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
 
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength
 from dmem_jax.errors import ArgumentTypeError
 from dmem_jax.gating import gate
+from dmem_jax.params import Params
+from dmem_jax.quantiles import quantiles
 from dmem_jax.size import current_scale
 from dmem_jax.types import Memory, Stats, Store
 
@@ -124,17 +126,7 @@ def _per(prefix: str, stats: Stats, whole: Array, *names: str) -> dict[str, Arra
 
 
 def _quantiles(name: str, values: Array, there: Array) -> dict[str, Array]:
-    """Interpolated linearly, as `jnp.quantile`."""
-    ordered = jnp.sort(jnp.where(there, values, jnp.inf).reshape(-1))
-    last = jnp.maximum(jnp.sum(there, dtype=jnp.int32) - 1, 0)
-    told = {}
-    for label, level in QUANTILES.items():
-        position = level * last.astype(jnp.float32)
-        below = jnp.floor(position).astype(jnp.int32)
-        low, high = ordered[below], ordered[jnp.minimum(below + 1, last)]
-        value = low + (position - jnp.floor(position)) * (high - low)
-        told[f"{name}/{label}"] = jnp.where(there.any(), value, 0.0)
-    return told
+    return {f"{name}/{level}": value for level, value in quantiles(values, there, QUANTILES).items()}
 
 
 def _histogram(name: str, values: Array, there: Array) -> dict[str, Array]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from dmem_jax import monitor
 from dmem_jax.checkpoint import Checkpoint
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentValueError, MissingExtraError
+from dmem_jax.params import Params
 from dmem_jax.types import Memory
 
 _CORE, _BUFFER, _DELIGHT, _DISASTER = "#1f4e79", "#8fb8de", "#2e8b57", "#c0392b"

@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.conversion import kind_of
-from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
+from dmem_jax.filters import asked_for
+from dmem_jax.params import Params
 from dmem_jax.pool import gather, place, pooled
 from dmem_jax.schedules import semantic_weight
 from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
 from dmem_jax.slots import read
-from dmem_jax.types import UNSET, Attention, Memory, Query, Recall, Store
+from dmem_jax.types import Attention, Memory, Query, Recall, Store
 from dmem_kernels import canonical, top_k
 
 _MAX = float(np.finfo(np.float32).max)
@@ -111,10 +112,7 @@ def matches(memory: Memory, query: Query, now: Int32[Array, ""]) -> Bool[Array, 
     """Which pool slots hold a memory that the query asks for."""
 
     def of_tier(tier: Store) -> Array:
-        age = elapsed(now, tier.time)
-        right_task = (query.task == UNSET) | (tier.task == query.task)
-        right_sign = (query.sign == 0) | ((tier.rpe >= 0) == (query.sign > 0))
-        return (tier.id >= 0) & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)
+        return (tier.id >= 0) & asked_for(query, tier, now)
 
     return pooled(memory, of_tier)
 

@@ -14,9 +14,10 @@ from jaxtyping import Array, Bool, Float, Int32, PRNGKeyArray
 
 from dmem_jax import inputs, lifecycle
 from dmem_jax.checks import check_acting, check_key, check_replay
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.decay import log2_effective_strength
 from dmem_jax.gating import gate
+from dmem_jax.params import Params
 from dmem_jax.pool import gather, live, live_count, place, pooled
 from dmem_jax.retrieval import masked_softmax
 from dmem_jax.schedules import importance_exponent

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dmem_jax.config import Config, Params, Schedule
+from dmem_jax.config import Config, Schedule
+from dmem_jax.params import Params
 from dmem_jax.pool import live_count
 from dmem_jax.types import Memory
 

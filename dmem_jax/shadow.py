@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_jax.config import SHADOW_ROWS, Config, Params
-from dmem_jax.counting import elapsed
+from dmem_jax.config import SHADOW_ROWS, Config
+from dmem_jax.filters import asked_for
+from dmem_jax.params import Params
 from dmem_jax.pool import keep_rows
 from dmem_jax.similarity import cosines, inverse_norm
 from dmem_jax.size import current_scale
 from dmem_jax.slots import put, read
-from dmem_jax.types import UNSET, Experience, Memory, Query, Recall, Shadow, Tier
+from dmem_jax.types import Experience, Memory, Query, Recall, Tier
 from dmem_kernels import canonical, top_k
 
 _LEAST_COSINE = 0.2  # of an item that is worth mentioning, as in the paper
@@ -59,7 +60,14 @@ def with_shadow(
     if shadow is None:
         return recall
     near = cosines(shadow.embedding, shadow.inv_norm, query.embedding)
-    worth = _asked(shadow, query, now) & (near > _LEAST_COSINE) & answerable & (best_cosine < params.shadow_below)
+    filled = jnp.arange(shadow.rpe.shape[-1], dtype=jnp.int32) < shadow.filled
+    worth = (
+        filled
+        & asked_for(query, shadow, now)
+        & (near > _LEAST_COSINE)
+        & answerable
+        & (best_cosine < params.shadow_below)
+    )
     score, place = top_k(canonical(jnp.where(worth, near, -jnp.inf)), SHADOW_ROWS)
     valid = score > -jnp.inf
     rpe, payload = keep_rows(valid, read((shadow.rpe, shadow.payload), place))
@@ -76,11 +84,3 @@ def with_shadow(
         payload=payload,
     )
     return jax.tree.map(lambda ours, theirs: jnp.concatenate([ours, theirs]), recall, rows)
-
-
-def _asked(shadow: Shadow, query: Query, now: Int32[Array, ""]) -> Bool[Array, " M"]:
-    age = elapsed(now, shadow.time)
-    right_task = (query.task == UNSET) | (shadow.task == query.task)
-    right_sign = (query.sign == 0) | ((shadow.rpe >= 0) == (query.sign > 0))
-    filled = jnp.arange(shadow.rpe.shape[-1], dtype=jnp.int32) < shadow.filled
-    return filled & right_task & right_sign & (age >= query.min_age) & (age <= query.max_age)

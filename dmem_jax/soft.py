@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Float32, PyTree
 
 from dmem_jax.allocation import init
 from dmem_jax.checks import check_acting, check_experiences
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.conversion import as_float32, is_concrete
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import log2_effective_strength
@@ -34,6 +34,7 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 from dmem_jax.gating import gate, soft_membership
 from dmem_jax.inputs import check_config, is_finite_experience
 from dmem_jax.memory import attend
+from dmem_jax.params import Params
 from dmem_jax.schedules import thresholds
 from dmem_jax.similarity import inverse_norm
 from dmem_jax.size import observe, surprise_size

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from dmem_jax.config import Config, Params
+from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
+from dmem_jax.params import Params
 from dmem_jax.pool import live, live_count
 from dmem_jax.size import pushed
 from dmem_jax.types import Experience, Memory

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float32
@@ -37,6 +36,7 @@ from dmem_jax.learner import (
     fresh,
     network,
 )
+from dmem_jax.quantiles import quantiles
 from dmem_jax.signals import outcome_error, td_error
 from dmem_jax.slots import choose
 from dmem_jax.types import Experience, ReplayBatch
@@ -217,13 +217,12 @@ def monitor(
 
     varies = variance(targets) > jnp.square(1e-5 * mean(jnp.abs(targets)))
     unexplained = variance(errors) / jnp.where(varies, variance(targets), 1.0)
-    quantiles = _quantiles(jnp.abs(errors), usable, np.array(list(QUANTILES.values()), np.float32))
     scale = learner.error_mean / jnp.where(learner.error_weight > 0, learner.error_weight, 1.0)
     return {
         "rows": usable.sum(dtype=jnp.float32),
         "rpe_mean_abs": mean(jnp.abs(errors)),
         "rpe_rms": jnp.sqrt(mean(jnp.square(errors))),
-        **{f"rpe_abs_{name}": quantiles[i] for i, name in enumerate(QUANTILES)},
+        **{f"rpe_abs_{name}": rpe for name, rpe in quantiles(jnp.abs(errors), usable, QUANTILES).items()},
         "explained_variance": jnp.where(varies, 1 - unexplained, 0.0),
         "reward_sparsity": mean((reward == 0).astype(jnp.float32)),
         "scale": jnp.where(learner.error_weight > 0, jnp.maximum(scale, jnp.finfo(jnp.float32).tiny), 1.0),
@@ -269,16 +268,6 @@ def _read(
     next_values = target_value(learner_config, learner, next_embedding)
     gamma = learner_config.gamma
     return embedding, reward, usable, lambda values: td_error(reward, values, next_values, discount, gamma=gamma)
-
-
-def _quantiles(x: Array, usable: Array, levels: np.ndarray) -> Array:
-    """`jnp.quantile` of the usable entries, linear; 0 where there are none."""
-    ordered = jnp.sort(jnp.where(usable, x, jnp.inf))
-    last = jnp.maximum(usable.sum(dtype=jnp.int32) - 1, 0)
-    position = levels * last.astype(jnp.float32)
-    below = jnp.floor(position).astype(jnp.int32)
-    low, high = ordered[below], ordered[jnp.minimum(below + 1, last)]
-    return jnp.where(usable.any(), low + (position - jnp.floor(position)) * (high - low), 0.0)
 
 
 def _zero_unless(rows: Array, x: Array) -> Array:

@@ -34,6 +34,11 @@ def random_queries(config: dmem.Config, key: jax.Array, n: int) -> dmem.Query:
     return dmem.query(config, _places(config, where, n), value=jnp.zeros(n))
 
 
+def rows(tree, row):
+    """Row (or slice) `row` of every leaf, by NumPy: jax would compile a program for each row."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[row], tree)
+
+
 def assert_trees_equal(a, b, rtol: float = 1e-5) -> None:
     """Equal ids, slots, counts; floats within `rtol`."""
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):

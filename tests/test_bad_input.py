@@ -16,6 +16,7 @@ import pytest
 
 import dmem_jax as dmem
 from dmem_jax import ArgumentTypeError, ArgumentValueError, Config, Params
+from tests import jitted
 
 D, K = 3, 2
 CONFIG = Config(embedding_dim=D, core_capacity=3, buffer_capacity=4, top_k=K, warmup=4, store_next=True)
@@ -420,13 +421,14 @@ def test_inside_a_trace_a_payload_is_not_narrowed(unchecked):
     assert memory.buffer.payload["mark"][:2].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_complex_payload_lives_a_whole_life(unchecked):
     config = Config(embedding_dim=D, core_capacity=1, buffer_capacity=2, top_k=2, warmup=2, shadow_capacity=2)
     params, memory, info = Params.default(config), dmem.init(config, np.complex64(0)), None
     for i in range(8):
         given = dmem.experience(config, np.eye(D)[i % D], rpe=1.0 + i % 4, payload=np.complex64(i + 1j))
-        memory, info = dmem.step(config, params, memory, given, np.eye(D)[i % D])
-    memory, _ = dmem.consolidate(config, params, memory)
+        memory, info = jitted.step(config, params, memory, given, np.eye(D)[i % D])
+    memory, _ = jitted.consolidate(config, params, memory)
     assert info is not None
     for found in (info.recall, dmem.replay(config, params, memory, jax.random.key(0), 4)):
         assert found.payload.dtype == np.complex64

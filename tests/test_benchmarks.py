@@ -43,6 +43,7 @@ def test_step_measures_its_peers_in_the_same_run():
     assert "ratio_to_plain_jax" not in measured["plain_jax"]
 
 
+@pytest.mark.slow
 def test_recall_tells_of_a_missing_peer_and_of_a_work_too_large(tmp_path):
     (tmp_path / "hnswlib.py").write_text("raise ImportError")
     done = run("recall", *TINY, "--agents", "4", "100000000", "--json", path=str(tmp_path))
@@ -54,6 +55,7 @@ def test_recall_tells_of_a_missing_peer_and_of_a_work_too_large(tmp_path):
     assert "left out" in done.stderr
 
 
+@pytest.mark.slow
 def test_write_measures_the_gate_and_donation():
     measured = records(run("write", *TINY, "--json"))
     check(measured, "write", {"agents": 4, "slots": 16, "dim": 8})
@@ -63,6 +65,7 @@ def test_write_measures_the_gate_and_donation():
         assert measured[gated]["ratio_to_ungated"] > 0
 
 
+@pytest.mark.slow
 def test_import_as_json_and_as_a_table():
     check(records(run("import", "--repeats", "1", "--json")), "import", {})
     table = run("import", "--repeats", "1")
@@ -84,6 +87,7 @@ def test_a_size_that_is_none_is_an_error_that_names_it():
         assert f"argument --agents: expected an integer, at least 1, got {wrong!r}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_store_of_one_slot_is_measured():
     measured = records(run("write", *TINY, "--agents", "1", "--slots", "1", "--dim", "1", "--peers", "none", "--json"))
     check(measured, "write", {"agents": 1, "slots": 1, "dim": 1})
@@ -95,6 +99,7 @@ def test_blas_tuning_for_another_machine_is_dropped():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_stream_takes_every_path():
     """Otherwise a step would be timed on a memory that stands still."""
     code = """

@@ -23,7 +23,7 @@ def experiences(n: int, seed: int) -> dmem.Experience:
     random = np.random.default_rng(seed)
     embedding = CENTRES[random.integers(0, 12, n)] + 0.2 * random.normal(size=(n, 16))
     rpe = random.uniform(0.5, 3, n) * np.where(np.arange(n) % 37 == 0, 30, 1)
-    return dmem.experience(CONFIG, embedding, rpe=rpe, payload=np.arange(n, dtype=np.int32))
+    return jax.device_get(dmem.experience(CONFIG, embedding, rpe=rpe, payload=np.arange(n, dtype=np.int32)))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_looking_everywhere_finds_what_exact_recall_finds(memory):
 
 def test_a_few_probes_find_most(memory):
     found = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
-    queries = experiences(40, 3).embedding
+    queries = jnp.asarray(experiences(40, 3).embedding)
     shares = [
         float(clusters.measured_recall(CONFIG, PARAMS, memory, found, queries, probes=probes)) for probes in (1, 4, 24)
     ]
@@ -94,7 +94,7 @@ def test_updates_follow_writes(memory):
     assert int(memory.stats.demoted) > 0
     fresh = fit(config=CONFIG, memory=memory, key=jax.random.key(0), count=24)
     kept_up, anew = (
-        clusters.measured_recall(CONFIG, PARAMS, memory, lists, stream.embedding[:40], probes=6)
+        clusters.measured_recall(CONFIG, PARAMS, memory, lists, jnp.asarray(stream.embedding[:40]), probes=6)
         for lists in (found, fresh)
     )
     assert kept_up > 0.9 * anew

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dmem_jax as dmem
+from tests import jitted
 from tests.hlo import whole_writes
 
 DIM = 24
@@ -25,7 +26,9 @@ def lived(config: dmem.Config, rpes, places=None, **params) -> tuple[dmem.Params
     params = dmem.Params.default(config, **{"threshold_low": 0.0, "threshold_high": 50.0} | params)
     places = np.arange(len(rpes)) if places is None else np.array(places)
     experiences = dmem.experience(config, np.eye(DIM)[places], rpe=np.array(rpes, np.float32))
-    memory, _ = dmem.write_many(config, params, dmem.init(config), experiences)
+    # Written with one config whatever the upkeep will be: that is no business of a write.
+    writes = dataclasses.replace(config, merge_rounds=0, moves=0, min_successes=0)
+    memory, _ = jitted.write_many(writes, params, dmem.init(config), experiences)
     return params, memory
 
 
@@ -38,54 +41,54 @@ def balanced(memory: dmem.Memory) -> bool:
 def test_weak_and_old_memories_are_forgotten():
     config = config_of()
     params, memory = lived(config, [100.0, 8.0, 1.0, 4.0], half_life=np.inf, disaster_half_life=np.inf)
-    forgot, report = dmem.consolidate(config, dataclasses.replace(params, floor=jnp.float32(2.0)), memory)
+    forgot, report = jitted.consolidate(config, dataclasses.replace(params, floor=jnp.float32(2.0)), memory)
     assert report.forgotten_ids.tolist() == [-1, -1, -1, -1, 2, -1, -1, -1]
     assert (forgot.stats.forgotten, forgot.buffer.id.tolist()) == (1, [1, -1, 3, -1, -1])
     assert balanced(forgot)
     ages = dataclasses.replace(params, buffer_max_age=jnp.float32(1.0), core_max_age=jnp.float32(3.0))
-    forgot, report = dmem.consolidate(config, ages, memory)
+    forgot, report = jitted.consolidate(config, ages, memory)
     assert sorted(i for i in report.forgotten_ids.tolist() if i >= 0) == [1]
     later = dataclasses.replace(memory, clock=memory.clock + 1)
-    assert sorted(i for i in dmem.consolidate(config, ages, later)[1].forgotten_ids.tolist() if i >= 0) == [0, 1, 2]
+    assert sorted(i for i in jitted.consolidate(config, ages, later)[1].forgotten_ids.tolist() if i >= 0) == [0, 1, 2]
 
 
 def test_duplicates_merge_closest_pair_first_into_the_lower_slot():
     config = config_of(merge_rounds=1, moves=0)
     params, memory = lived(config, [2.0, 3.0, 4.0, 2.5], [0, 1, 1, 0], half_life=np.inf)
-    merged, report = dmem.consolidate(config, params, memory)
+    merged, report = jitted.consolidate(config, params, memory)
     assert report.merged_ids.tolist() == [[0, 3]]  # both pairs are equally close: the lower slots go first
-    again, report = dmem.consolidate(config, params, merged)
+    again, report = jitted.consolidate(config, params, merged)
     assert report.merged_ids.tolist() == [[1, 2]]
     assert again.buffer.id.tolist() == [0, 1, -1, -1, -1]
     np.testing.assert_allclose(again.buffer.rpe[:2], [2.25, 3.5])
     assert again.buffer.count.tolist()[:2] == [2, 2]
     assert (again.stats.merged_later, balanced(again)) == (2, True)
-    assert dmem.consolidate(config, params, again)[1].merged == 0
+    assert jitted.consolidate(config, params, again)[1].merged == 0
 
 
 def test_signs_and_tasks_never_merge():
-    config = config_of(merge_rounds=4, moves=0)
+    config = config_of(merge_rounds=1, moves=0)
     params, memory = lived(config, [2.0, -3.0], [0, 0])
-    assert dmem.consolidate(config, params, memory)[1].merged == 0
+    assert jitted.consolidate(config, params, memory)[1].merged == 0
     params, memory = lived(config, [2.0, 3.0], [0, 0])
     other = dataclasses.replace(memory, buffer=dataclasses.replace(memory.buffer, task=jnp.arange(5, dtype=jnp.int32)))
-    assert dmem.consolidate(config, params, other)[1].merged == 0
-    assert dmem.consolidate(config, params, memory)[1].merged == 1
+    assert jitted.consolidate(config, params, other)[1].merged == 0
+    assert jitted.consolidate(config, params, memory)[1].merged == 1
 
 
 def test_promotion_needs_success_for_a_free_slot_and_strength_for_a_full_core():
     config = config_of(moves=2, min_successes=2)
     params, memory = lived(config, [2.0, 9.0, 4.0])
-    assert dmem.consolidate(config, params, memory)[1].promoted == 0
+    assert jitted.consolidate(config, params, memory)[1].promoted == 0
     proved = dataclasses.replace(memory.buffer, successes=jnp.array([2, 1, 3, 0, 0], jnp.int32))
-    moved, report = dmem.consolidate(config, params, dataclasses.replace(memory, buffer=proved))
+    moved, report = jitted.consolidate(config, params, dataclasses.replace(memory, buffer=proved))
     assert report.promoted_ids.tolist() == [2, 0]  # the stronger first; 1 has not proved itself
     assert (moved.core.id.tolist(), moved.buffer.id.tolist()) == ([2, 0, -1], [-1, 1, -1, -1, -1])
     assert moved.core.successes.tolist()[:2] == [3, 2]
 
     params, memory = lived(config, [60.0, 70.0, 80.0, 9.0, 4.0], half_life=1e9)
     faded = dataclasses.replace(memory.core, strength=jnp.array([5.0, 1.0, 90.0], jnp.float32))
-    swapped, report = dmem.consolidate(config, params, dataclasses.replace(memory, core=faded))
+    swapped, report = jitted.consolidate(config, params, dataclasses.replace(memory, core=faded))
     assert (report.promoted_ids.tolist(), report.demoted_ids.tolist()) == ([3, -1], [1, -1])
     assert swapped.core.id.tolist() == [0, 3, 2]
     assert swapped.buffer.id.tolist() == [1, 4, -1, -1, -1]
@@ -96,12 +99,12 @@ def test_promotion_needs_success_for_a_free_slot_and_strength_for_a_full_core():
 def test_a_fresh_rpe_prices_anew():
     config = config_of(moves=0)
     params, memory = lived(config, [20.0, 10.0, 4.0, 6.0], half_life=np.inf)
-    priced, report = dmem.consolidate(config, params, memory, None, lambda batch: -0.5 * batch.rpe, reprice=2)
+    priced, report = jitted.consolidate(config, params, memory, None, lambda batch: -0.5 * batch.rpe, reprice=2)
     assert report.repriced == 2
     fresh = [10 / (1 + np.exp(-8)), 5 / (1 + np.exp(-3))]
     np.testing.assert_allclose(priced.buffer.strength[:4], [*fresh, *memory.buffer.strength[2:4]], rtol=1e-6)
     assert priced.buffer.rpe.tolist() == memory.buffer.rpe.tolist()
-    drawn, report = dmem.consolidate(config, params, memory, jax.random.key(0), lambda batch: jnp.zeros(32))
+    drawn, report = jitted.consolidate(config, params, memory, jax.random.key(0), lambda batch: jnp.zeros(32))
     assert report.repriced == 4
     assert (drawn.buffer.strength[:4] == 0).all()
 
@@ -118,7 +121,7 @@ def test_a_fresh_rpe_prices_anew():
 )
 def test_an_empty_memory_stays_empty(changes):
     config = config_of(**changes)
-    memory, report = dmem.consolidate(config, dmem.Params.default(config), dmem.init(config))
+    memory, report = jitted.consolidate(config, dmem.Params.default(config), dmem.init(config))
     assert not any(leaf.any() for leaf in (report.forgotten, report.merged, report.promoted, report.demoted))
     assert report.promoted_ids.shape == (config.moves,)
     assert (memory.core.id == -1).all()
@@ -130,8 +133,8 @@ def test_agents_consolidate_as_one_by_one():
     alone = [lived(config, rpes, [0, 1, 0, 2]) for rpes in ([2.0, 9.0, 4.0, 7.0], [60.0, 1.0, 70.0, 3.0])]
     params = alone[0][0]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(memory for _, memory in alone))
-    got = jax.vmap(dmem.consolidate, in_axes=(None, None, 0))(config, params, together)
-    expected = [dmem.consolidate(config, params, memory) for _, memory in alone]
+    got = jax.jit(jax.vmap(dmem.consolidate, in_axes=(None, None, 0)))(config, params, together)
+    expected = [jitted.consolidate(config, params, memory) for _, memory in alone]
     jax.tree.map(np.testing.assert_array_equal, got, jax.tree.map(lambda *leaves: jnp.stack(leaves), *expected))
 
 

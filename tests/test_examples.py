@@ -29,6 +29,7 @@ def test_own_critic_keeps_what_the_critic_did_not_foresee(capsys):
     importlib.util.find_spec("gymnax") is None,
     reason='needs gymnax: pip install -e ".[examples]" (gymnax 1.0 asks for jax below 0.12)',
 )
+@pytest.mark.slow
 def test_public_env_needs_memory_and_dmem_has_it():
     # In a process of its own: a public environment is not written for strict promotion and warnings as errors.
     code = "import json; from examples.public_env import main; print(json.dumps(main(['--quick'])))"

@@ -14,6 +14,7 @@ from dmem_jax import checkpoint, monitor
 from tests.lives import PAYLOAD, random_experiences
 
 AGENTS = 3
+summary = jax.jit(monitor.summary)
 CONFIG = dmem.Config(embedding_dim=4, core_capacity=3, buffer_capacity=5, duplicates="off", top_k=(2, 1),
                      shadow_capacity=4, smoothing="none")  # fmt: skip
 PARAMS = dmem.Params.default(CONFIG, half_life=100.0)
@@ -28,7 +29,7 @@ def memories() -> dmem.Memory:
 
 
 def test_a_summary_says_what_numpy_says(memories):
-    told = jax.device_get(jax.jit(monitor.summary)(CONFIG, PARAMS, memories))
+    told = jax.device_get(summary(CONFIG, PARAMS, memories))
     m = jax.device_get(memories)
     live = np.concatenate([m.core.id, m.buffer.id], axis=1) >= 0
     pooled = lambda name: np.concatenate([getattr(m.core, name), getattr(m.buffer, name)], axis=1)[live]  # noqa: E731
@@ -59,13 +60,13 @@ def test_a_summary_says_what_numpy_says(memories):
 
 
 def test_a_summary_of_nothing_and_of_one(memories, unchecked):
-    empty = monitor.summary(CONFIG, PARAMS, dmem.init(CONFIG, PAYLOAD))
+    empty = summary(CONFIG, PARAMS, dmem.init(CONFIG, PAYLOAD))
     assert all(np.isfinite(value).all() for value in empty.values())
     assert {name: value.shape for name, value in empty.items()} == {
-        name: value.shape for name, value in monitor.summary(CONFIG, PARAMS, memories).items()
+        name: value.shape for name, value in summary(CONFIG, PARAMS, memories).items()
     }
     assert empty["rpe_abs/q50"] == 0
-    one = monitor.summary(CONFIG, PARAMS, jax.tree.map(lambda leaf: leaf[0], memories))
+    one = summary(CONFIG, PARAMS, jax.tree.map(lambda leaf: leaf[0], memories))
     assert one["agents"] == 1
     assert all(value.dtype == jnp.float32 for value in one.values())
     with pytest.raises(TypeError, match="memory: expected"):
@@ -84,7 +85,7 @@ def test_saved_and_restored_bit_for_bit(memories, tmp_path):
         np.testing.assert_array_equal(got, expected)
     # and life goes on as if nothing had been
     experience = random_experiences(CONFIG, jax.random.key(5), AGENTS)
-    write = jax.vmap(dmem.write, in_axes=(None, None, 0, 0))
+    write = jax.jit(jax.vmap(dmem.write, in_axes=(None, None, 0, 0)))
     jax.tree.map(
         np.testing.assert_array_equal,
         write(CONFIG, PARAMS, memories, experience),

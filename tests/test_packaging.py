@@ -23,8 +23,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A module or folder of dmem_jax imports from its own row or from rows above it, never in a circle. The package itself
 # (`__init__.py`) is the top: it may import all, and none may import it.
 LAYERS = (
-    ("errors", "types", "conversion", "config"),
-    ("allocation", "counting", "slots", "pool", "decay", "similarity", "signals", "payloads", "inputs", "size"),
+    ("errors", "types", "conversion", "config", "params"),
+    ("counting", "filters", "quantiles"),
+    ("slots", "pool", "decay", "similarity", "signals", "payloads", "inputs", "allocation", "size"),
     ("schedules", "gating", "surprise", "shadow"),
     ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "consolidation", "clusters"),
     ("memory",),

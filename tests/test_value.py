@@ -66,7 +66,7 @@ def slow_value(config: LearnerConfig, variables, embedding, *, own_statistics: b
     variables = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables)
     params, x = variables["params"], np.asarray(embedding, np.float64)
     for i in range(len(config.hidden)):
-        x = x @ params[f"Dense_{i}"]["kernel"] + params[f"Dense_{i}"]["bias"]
+        x = x @ params[f"Dense_{i}"]["kernel"] + params[f"Dense_{i}"].get("bias", 0.0)  # none with norm "batch"
         if config.norm == "layer":
             scale_and_bias = params[f"LayerNorm_{i}"]
             x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
@@ -209,7 +209,7 @@ def test_batch_norm_takes_running_statistics_over_usable_rows_and_evaluates_with
     valid = jnp.array([True, True, False, True, True, True])
     after, _ = fast_update(TD, learner, dataclasses.replace(batch, valid=valid, reward=batch.reward.at[1].set(jnp.nan)))
     dense = jax.tree.map(np.asarray, learner.online["params"]["Dense_0"])
-    kept = np.asarray(batch.embedding)[[0, 3, 4, 5]] @ dense["kernel"] + dense["bias"]
+    kept = np.asarray(batch.embedding)[[0, 3, 4, 5]] @ dense["kernel"]
     old, new = (x.online["batch_stats"]["BatchNorm_0"] for x in (learner, after))
     np.testing.assert_allclose(new["mean"], 0.9 * old["mean"] + 0.1 * kept.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(new["var"], 0.9 * old["var"] + 0.1 * kept.var(0), rtol=1e-4, atol=1e-5)

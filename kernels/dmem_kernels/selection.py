@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+_SHORT, _FEW = 128, 16  # up to here selection by rounds is the faster one
+
 
 def canonical(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """Scores that order the same way everywhere: NaN becomes -inf and -0 becomes +0.
@@ -39,6 +41,33 @@ def _first_index(hit: Array) -> Int[Array, ""]:
 def top_k(scores: Float[Array, " n"], k: int) -> tuple[Float[Array, " k"], Int[Array, " k"]]:
     """The `k` best canonical scores, best first, and their indices; rows beyond n are (-inf, n)."""
     n = scores.shape[-1]
-    found, index = jax.lax.top_k(scores, min(k, n))
-    missing = k - min(k, n)
-    return jnp.pad(found, (0, missing), constant_values=-jnp.inf), jnp.pad(index, (0, missing), constant_values=n)
+    few = min(k, n)
+    found, index = _top_k(scores, few)
+    return (
+        jnp.pad(found, (0, k - few), constant_values=-jnp.inf),
+        jnp.pad(index, (0, k - few), constant_values=n),
+    )
+
+
+def _top_k(scores: Array, k: int) -> tuple[Array, Array]:
+    def by_xla(scores: Array) -> tuple[Array, Array]:
+        found, index = jax.lax.top_k(scores, k)
+        return found, index
+
+    if scores.shape[-1] > _SHORT or not 1 <= k <= _FEW:
+        return by_xla(scores)
+    return jax.lax.platform_dependent(scores, cpu=lambda s: _by_rounds(s, k), default=by_xla)
+
+
+def _by_rounds(scores: Array, k: int) -> tuple[Array, Array]:
+    """The best, then the best of the rest, and so on: for short rows twice as fast on XLA:CPU as its top-k, which
+    sorts them one by one on one thread."""
+    taken = jnp.zeros(scores.shape, bool)
+    found, index = [], []
+    for _ in range(k):
+        best = jnp.max(jnp.where(taken, -jnp.inf, scores))
+        place = _first_index((scores == best) & ~taken)
+        taken = taken | (jnp.arange(scores.shape[-1], dtype=jnp.int32) == place)
+        found.append(best)
+        index.append(place)
+    return jnp.stack(found), jnp.stack(index)

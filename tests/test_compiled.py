@@ -1,0 +1,101 @@
+"""What must hold of the compiled program: a loop copies nothing of the memory, and donation is used.
+
+Run on the program that users get: other tests compile with fewer optimisations.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import dmem_jax as dmem
+from tests.hlo import computations, whole_writes
+from tests.lives import PAYLOAD, random_experiences, random_queries
+from tests.test_laws import AGENTS, KINDS, fresh_carry, life_step, seldom, small_config
+
+
+def life_loop(config: dmem.Config):
+    """All of it donated in one scan."""
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def loop(carry, key, params):
+        return jax.lax.scan(functools.partial(life_step, config, params), carry, jax.random.split(key, 7))
+
+    return loop
+
+
+def wide_shapes(store: dmem.Store) -> set[str]:
+    """The shapes of a store's embedding and payload arrays, as compiled text has them."""
+    names = {"float32": "f32", "int32": "s32", "bool": "pred"}
+    wide = jax.tree.leaves((store.embedding, store.next_embedding, store.payload))
+    return {f"{names[str(x.dtype)]}[{','.join(map(str, x.shape))}]" for x in wide if x.ndim > 2}
+
+
+@functools.cache
+def compiled_life(index: int):
+    """The compiled loop of KINDS[index], and a carry for it: compiled once for all tests that read its text."""
+    config = small_config(**KINDS[index])
+    carry = fresh_carry(config)
+    compiled = life_loop(config).lower(carry, jax.random.key(0), dmem.Params.default(config)).compile()
+    return str(compiled.as_text()), carry
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, seldom(3), seldom(4)], ids=map(str, KINDS))
+def test_no_embedding_or_payload_is_copied_in_a_loop(index):
+    text, (memories, _) = compiled_life(index)
+    shapes = wide_shapes(memories.core) | wide_shapes(memories.buffer)
+    assert any(shape in text for shape in shapes)
+    assert whole_writes(text, shapes) == []
+
+
+@pytest.mark.parametrize("index", range(3), ids=map(str, KINDS[:3]))
+def test_no_conditional_and_no_select_over_a_store(index):
+    text, (memories, _) = compiled_life(index)
+    shapes = wide_shapes(memories.core) | wide_shapes(memories.buffer)
+    instructions = [i for body in computations(text).values() for i in body]
+    assert "conditional" not in {i["op"] for i in instructions}
+    assert not [i["name"] for i in instructions if i["op"] == "select" and i["shape"] in shapes]
+
+
+def test_temporary_memory_is_a_tenth_of_the_stores():
+    config = dmem.Config(embedding_dim=256, core_capacity=64, buffer_capacity=192)
+    carry = fresh_carry(config)
+    compiled = life_loop(config).lower(carry, jax.random.key(0), dmem.Params.default(config)).compile()
+    stores = sum(x.nbytes for x in jax.tree.leaves((carry[0].core, carry[0].buffer)))
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < stores / 10
+
+
+def test_the_copy_test_sees_a_copy():
+    """Read, then write, without a dependence between them: the fault that the laws are about."""
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def loop(store, queries):
+        def body(store, query):
+            scores = jnp.einsum("and,ad->an", store, query)
+            return store.at[jnp.arange(8), 3].set(query), scores
+
+        return jax.lax.scan(body, store, queries)
+
+    text = str(loop.lower(jnp.zeros((8, 16, 32)), jnp.ones((5, 8, 32))).compile().as_text())
+    assert whole_writes(text, {"f32[8,16,32]"})
+
+
+def test_a_donated_memory_is_updated_in_place():
+    config = small_config()
+    agents = dmem.make(config, PAYLOAD, agents=AGENTS)
+    params, memories = dmem.Params.default(config), agents.init()
+
+    def pointers(m):
+        return [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((m.core, m.buffer))]
+
+    before = pointers(memories)
+    experiences = random_experiences(config, jax.random.key(0), AGENTS)
+    memories, _ = agents.write(params, memories, experiences)
+    memories, info = agents.step(params, memories, experiences, random_queries(config, jax.random.key(1), AGENTS))
+    used = jnp.ones((AGENTS, config.recalled))
+    memories = agents.reinforce(params, memories, info.recall, jnp.ones(AGENTS), used)
+    memories = agents.renew(params, memories, info.recall, used)
+    assert pointers(memories) == before
