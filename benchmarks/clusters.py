@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 import dmem_jax as dmem
 from benchmarks.output import Record, progress
-from benchmarks.timing import CallLoop, race
+from benchmarks.timing import ScanLoop, race
 from dmem_jax import clusters
 
 CENTRES = 4096
@@ -66,7 +66,10 @@ def run(memories: int, dim: int, count: int, probes: list[int], repeats: int) ->
         def exact(carry, query, config=config, params=params):
             return carry, dmem.recall(config, params, carry[0], query).id
 
-        floor = CallLoop(exact, (memory, found), stream, donate=False)
+        def own(memory: dmem.Memory = memory, found: clusters.Clusters = found):
+            return jax.tree.map(jnp.copy, (memory, found))  # each donates what it holds
+
+        floor = ScanLoop(exact, own(), stream)
         contenders = {}
         for n in probes:
 
@@ -74,7 +77,7 @@ def run(memories: int, dim: int, count: int, probes: list[int], repeats: int) ->
                 memory, found = carry
                 return carry, clusters.recall(config, params, memory, found, query, probes=n).id
 
-            contenders[f"{n} probes"] = CallLoop(pruned, (memory, found), stream, donate=False)
+            contenders[f"{n} probes"] = ScanLoop(pruned, own(), stream)
         timings = race(floor, contenders, repeats)
         for n in probes:
             measure = jax.jit(clusters.measured_recall, static_argnames=("probes", "salient"))

@@ -1,7 +1,7 @@
 """`consolidate` of full stores, all agents at once in a donated scan. Floor: one pass over the embeddings.
 
 - `dmem_jax`: forget and promote, without merging.
-- `dmem_jax_merging`: with one round of merging, which compares every memory with every other.
+- `dmem_jax_merging`: with the default number of merges, for which every memory is compared with every other once.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ def run(work: Work, peers: list[str], repeats: int) -> Iterator[Record]:
     rows = full_rows(work)
     stream = Stream(work, rows, steps=STEPS)
     subject = Subject(work)
-    rounds = {"dmem_jax": 0} | ({"dmem_jax_merging": 1} if "merging" in peers else {})
+    rounds = {"dmem_jax": 0} | ({"dmem_jax_merging": subject.config.merge_rounds} if "merging" in peers else {})
     contenders = {}
     for name, merge_rounds in rounds.items():
         config = dataclasses.replace(subject.config, merge_rounds=merge_rounds)

@@ -141,12 +141,15 @@ def recall(
         raise ArgumentValueError(f"probes: expected at most {clusters.size.shape[0]}, the clusters, got {probes}.")
     n = config.buffer_capacity
     nearness = jnp.einsum("cd,d->c", clusters.centroid, query.embedding, precision=jax.lax.Precision.HIGHEST)
-    _, near = top_k(canonical(jnp.where(clusters.size > 0, nearness, -jnp.inf)), probes)
-    slots = jnp.concatenate([clusters.member[near].reshape(-1), clusters.spill])
+    best, near = top_k(canonical(jnp.where(clusters.size > 0, nearness, -jnp.inf)), probes)
+    # Not only right but fast: XLA:CPU sorts all where it sees that the best themselves are not used.
+    near = jnp.where(best > -jnp.inf, near, clusters.size.shape[0])
+    slots = jnp.concatenate([clusters.member.at[near].get(mode="fill", fill_value=n).reshape(-1), clusters.spill])
     if salient:
         now = time_of_recall(memory, query)
         strong = pool_salience(config, params, memory, query, now)[config.core_capacity :]
-        _, strongest = top_k(canonical(jnp.where(memory.buffer.id >= 0, strong, -jnp.inf)), min(salient, n))
+        best, strongest = top_k(canonical(jnp.where(memory.buffer.id >= 0, strong, -jnp.inf)), min(salient, n))
+        strongest = jnp.where(best > -jnp.inf, strongest, n)
         # Those that are candidates already are not looked at twice.
         home = read(clusters.home, strongest)
         probed = (home[:, None] == near[None, :]).any(axis=1) | (home == clusters.size.shape[0])

@@ -102,8 +102,8 @@ class Config:
     weight_schedule: Schedule = "constant"
     """The same for semantic_weight and its start: early in life meaning counts, later what proved to matter."""
     merge_rounds: int = 4
-    """Pairs of duplicates that one `consolidate` may merge, >= 0. Such leftovers are few; with 0 it makes no pass over
-    the embeddings at all."""
+    """Pairs of duplicates that one `consolidate` may merge, >= 0. Such leftovers are few. With 0 it makes no pass over
+    the embeddings; else it compares all pairs once, and each merge adds a pass or two."""
     moves: int = 2
     """Memories that one `consolidate` may promote to core, >= 0. Few, so that core changes slowly."""
     min_successes: int = 3

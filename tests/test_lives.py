@@ -469,3 +469,24 @@ def test_leftovers_are_merged_and_the_proven_promoted(exact):
     assert life.oracle.stats["merged_later"] >= 2
     assert life.oracle.stats["promoted"] >= 1
     life.run("consolidate", False)
+
+
+def test_many_leftovers_are_merged_in_order():
+    """A merge changes who is nearest to whom: forty memories about six places, merged again and again."""
+    random = np.random.default_rng(5)
+    places = random.normal(size=(6, 4))[np.arange(40) % 6] + 0.15 * random.normal(size=(40, 4))
+    kinds = {"duplicates": "off", "fusion": "plain", "merge_rounds": 16, "core_capacity": 12, "buffer_capacity": 28,
+             "moves": 0, "upkeep": True, "params": {"threshold_low": 0.0, "duplicate_similarity": 0.95}}  # fmt: skip
+    life = Life(
+        kinds,
+        LOOSE_PARAMS | {"half_life": 1e6, "buffer_max_age": 1e6, "floor": 0.0},
+        places.astype(np.float32),
+        rtol=2e-4,
+    )
+    common = {"value": 1.0, "time": None, "valid": True, "bad": None, "payload": 0}
+    for place in range(40):
+        rpe = (1.0 + random.random()) * (-1.0 if place % 5 == 0 else 1.0)
+        life.run("write", common | {"place": place, "rpe": rpe, "task": int(place % 7 == 0)})
+    for _ in range(2):
+        life.run("consolidate", False)
+    assert life.oracle.stats["merged_later"] >= 10
