@@ -43,7 +43,7 @@ def run(slots: int, draws: int) -> Iterator[Record]:
         counts = jnp.zeros(slots, jnp.int32).at[slot].add(1)
         return counts, jnp.sum(jnp.where(dead, counts, 0))
 
-    calls = max(1, draws // BATCH)
+    calls = -(-draws // BATCH)
     counts, hits = np.zeros(slots, np.int64), 0
     for call in range(calls):
         of_call, dead_hits = jax.device_get(drawn(jax.random.fold_in(jax.random.key(1), call)))

@@ -81,14 +81,15 @@ def still_there(
 ) -> tuple[Bool[Array, " K"], Memory]:
     """Which of the memories that feedback is `meant` for are still in their places, and `memory` with those that are
     not counted as stale, and feedback that is no `number` as rejected."""
-    meant = meant & rows.valid & number & (rows.tier != Tier.SHADOW)  # a shadow isn't kept for what it is worth
+    kept = rows.valid & (rows.tier != Tier.SHADOW)  # a shadow isn't kept for what it is worth
+    meant = meant & kept & number
     in_core = rows.tier == Tier.CORE
     id_now = jnp.where(in_core, _ids(memory.core, rows, Tier.CORE), _ids(memory.buffer, rows, Tier.BUFFER))
     present = id_now == rows.id
     stats = dataclasses.replace(
         memory.stats,
         stale=add_saturating(memory.stats.stale, jnp.sum(meant & ~present, dtype=jnp.int32)),
-        rejected=add_saturating(memory.stats.rejected, jnp.sum(rows.valid & ~number, dtype=jnp.int32)),
+        rejected=add_saturating(memory.stats.rejected, jnp.sum(kept & ~number, dtype=jnp.int32)),
     )
     return meant & present, dataclasses.replace(memory, stats=stats)
 

@@ -535,6 +535,7 @@ def test_a_bundle_takes_lists_and_names_what_was_donated(unchecked):
 
 
 @pytest.mark.quick
+@pytest.mark.slow
 def test_a_bundle_replays_and_consolidates(unchecked):
     agents = dmem.make(CONFIG, agents=2)
     memories = agents.init()

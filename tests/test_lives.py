@@ -76,6 +76,7 @@ LOOSE: dict[str, dict[str, Any]] = {
     "learned, phase": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
 NIGHTLY = {
+    "quantile",
     "novelty",
     "paper's thresholds",
     "ranks",
