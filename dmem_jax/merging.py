@@ -17,6 +17,7 @@ from dmem_kernels import canonical, first_max
 
 _ROWS = 32  # whose cosines with the pool are computed at once: the pairs need no memory of pool x pool
 _FAR = 1e9  # beyond any cosine
+_ROUNDING = 1e-5  # more than two ways of computing one cosine differ by
 
 
 def merge_leftovers(config: Config, params: Params, memory: Memory) -> tuple[Memory, Int32[Array, "R 2"]]:
@@ -86,7 +87,7 @@ def _all_partners(memory: Memory) -> _Partners:
 
     bound = jax.lax.map(nearest, jnp.arange(0, n, _ROWS, dtype=jnp.int32)).reshape(-1)[:n]
     return _Partners(
-        cosine=canonical(jnp.where(alive, bound, -jnp.inf)),
+        cosine=canonical(jnp.where(alive, bound + _ROUNDING, -jnp.inf)),
         slot=jnp.full(n, n, jnp.int32),
         known=jnp.zeros(n, bool),
     )
