@@ -41,6 +41,7 @@ class Lives(NamedTuple):
     memory: dmem.Memory  # at the end
     returns: np.ndarray | jax.Array  # [lives, DAYS]
     deaths: np.ndarray | jax.Array  # [lives, DAYS], bool
+    again: np.ndarray | jax.Array  # [lives, DAYS], bool: deaths in a cell that had killed this agent before
     evenings: agent.Evening  # [lives, DAYS]
     hours: agent.Hour  # [EXAMPLES, DAYS, HOURS]
 
@@ -49,8 +50,19 @@ class Lives(NamedTuple):
 def _live(family, traits, config, params, critic_rate, memories, keys, moves):
     one = functools.partial(agent.live, family, traits, config, params, critic_rate)
     memories, hours, evenings = jax.vmap(one)(memories, keys, moves)
-    deaths = (hours.reward == world.DEATH).any(-1)
-    return Lives(memories, hours.reward.sum(-1), deaths, evenings, jax.tree.map(lambda x: x[:EXAMPLES], hours))
+    deaths, again = jax.vmap(deaths_of)(hours)
+    return Lives(memories, hours.reward.sum(-1), deaths, again, evenings, jax.tree.map(lambda x: x[:EXAMPLES], hours))
+
+
+def deaths_of(hours: agent.Hour) -> tuple[jax.Array, jax.Array]:
+    """Of one life [DAYS, HOURS]: whether each day ended in death, and in a cell that had killed before, [DAYS] each.
+
+    The first death in a cell is the price of finding out; only a second one says that a memory failed.
+    """
+    died = hours.reward == world.DEATH  # once a day at most
+    cell = jnp.where(died, hours.place[..., 0] * world.SIDE + hours.place[..., 1], -1).max(-1)
+    earlier = jnp.tri(cell.size, k=-1, dtype=bool)
+    return died.any(-1), died.any(-1) & ((cell[:, None] == cell[None, :]) & earlier).any(-1)
 
 
 def live(policy: Policy, slots: int, worlds: int, seed: int) -> Lives:
@@ -94,6 +106,7 @@ def measure(lives: Lives, setting: str) -> dict[str, np.ndarray]:
         "return": np.asarray(lives.returns[chosen, LATE:]).mean(-1),
         "deaths": 100.0 * np.asarray(lives.deaths[chosen, LATE:]).mean(-1),
         "deaths_in_life": 100.0 * np.asarray(lives.deaths[chosen]).mean(-1),
+        "deaths_again": 100.0 * np.asarray(lives.again[chosen]).mean(-1),
         "find_known": np.asarray(lives.evenings.knows_find[chosen, -1]),
         **{name: np.asarray(count[chosen]) for name, count in counts.items()},
     }
@@ -154,6 +167,7 @@ def table(summary: dict, setting: str) -> Table:
         "return per day",
         "dmem - this, paired",
         "deaths / 100 days",
+        "again, whole life",
         "find known",
         "written",
         "dropped",
@@ -172,6 +186,7 @@ def table(summary: dict, setting: str) -> Table:
                 shown(numbers["return"]),
                 "" if name == "dmem" else shown(numbers["dmem_minus_this"]),
                 shown(numbers["deaths"]),
+                shown(numbers["deaths_again"]),
                 f"{numbers['find_known']['mean']:.0%}",
                 *(f"{numbers[count]['mean']:.0f}" for count in ("written", "dropped", "kept")),
                 end_section=name == POLICIES[-1].name,

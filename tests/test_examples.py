@@ -8,10 +8,12 @@ import pathlib
 import subprocess
 import sys
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from dmem_jax import MissingExtraError
-from examples import demo, own_critic, tune
+from examples import agent, demo, own_critic, tune, world
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -87,3 +89,17 @@ def test_the_demo_looks_at_its_arguments_before_it_runs(capsys, tmp_path):
             demo.parse(wrong)
         assert f"{wrong[0]}: expected" in capsys.readouterr().err
     assert demo.parse(["--out", str(tmp_path / "a" / "b")]).out.is_dir()
+
+
+def test_a_death_counts_as_again_only_where_that_cell_has_killed_before():
+    killed_at = [None, (3, 4), (4, 3), (3, 4), None, (3, 4)]  # one a day
+    hours = 5
+    reward, place = np.zeros((6, hours)), np.zeros((6, hours, 2), int)
+    for day, cell in enumerate(killed_at):
+        if cell is not None:
+            reward[day, 2], place[day, 2] = world.DEATH, cell
+            place[day, 3:] = (9, 9)  # where it lies afterwards does not matter
+    lived = agent.Hour(jnp.array(reward), *(jnp.zeros(reward.shape),) * 3, jnp.array(place))
+    deaths, again = demo.deaths_of(lived)
+    assert deaths.tolist() == [False, True, True, True, False, True]
+    assert again.tolist() == [False, False, False, True, False, True]
