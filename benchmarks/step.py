@@ -13,8 +13,8 @@ SWEEP_PEERS = ["plain_jax"]
 
 
 def agents_sweep(top_k: int) -> list[Work]:
-    """64 to 16,384 agents at stores of 64 MB to 2 GB: 512 slots, more or fewer where a store would be out of that."""
-    slots = {64: 2048, 16_384: 256}
+    """64 to 16,384 agents at stores of 64 MB to 4.3 GB: 512 slots, more where a store would be smaller."""
+    slots = {64: 2048}
     return [Work(agents, slots.get(agents, 512), 128, top_k) for agents in (64, 256, 1024, 4096, 8192, 16_384)]
 
 

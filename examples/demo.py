@@ -28,7 +28,7 @@ from examples.policies import POLICIES, Policy
 
 CAPACITIES = (8, 16, 64)  # slots in all
 SETTINGS = ("stationary", "moved")  # the find stays, or is elsewhere from half-time on
-WORLDS = 1024  # independent ones, none of them seen in tuning
+WORLDS = 512  # independent ones, none of them seen in tuning
 SEED = 7919
 WORKERS = 2  # programs compiled or run at once
 EXAMPLES = 64  # lives of which every hour is kept, for the pictures

@@ -430,13 +430,15 @@ def test_loose_lives_agree(kinds, drawn):
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [*EXACT.values(), *LOOSE.values()], ids=[*EXACT, *(f"loose {k}" for k in LOOSE)])
 @hypothesis.given(st.lists(operations, min_size=5, max_size=5))
-@hypothesis.settings(max_examples=200)
+@hypothesis.settings(max_examples=25)
 def test_long_lives_agree(kinds, drawn):
     exact = kinds in EXACT.values()
     kinds = kinds | {"upkeep": True}
     life = Life(kinds, *((EXACT_PARAMS, EXACT_PLACES, 0) if exact else (LOOSE_PARAMS, LOOSE_PLACES, 1e-3)))
-    for operation in (operation for part in drawn for operation in part):
-        life.run(*operation)
+    for part in drawn:
+        for operation in part:
+            life.run(*operation)
+        life.run("consolidate", True)  # without a key the strongest are priced anew: short lives leave that out
 
 
 @pytest.mark.parametrize("fusion", ["softmax", "min_max", "rank", "plain"])
