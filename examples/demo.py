@@ -161,13 +161,14 @@ def table(summary: dict, setting: str) -> Table:
     """The results of one setting for a person."""
     what = {"stationary": "The find stays", "moved": "The find moves at half-time"}[setting]
     grid = Table(title=f"{what}: last quarter of life, means over worlds; +- is half of the 95 % interval")
+    grid.caption = "deaths: of 100 days; again: in a cell that had killed this agent before, of all days of its life"
     grid.add_column("slots", justify="right", no_wrap=True)
     grid.add_column("memory", no_wrap=True)
     for name in (
-        "return per day",
-        "dmem - this, paired",
-        "deaths / 100 days",
-        "again, whole life",
+        "return a day",
+        "dmem - this",
+        "deaths, %",
+        "again, %",
         "find known",
         "written",
         "dropped",
