@@ -171,7 +171,7 @@ def test_a_mem_32_a_rank_is_no_index():
     result = ask(memory, A)
     for _ in range(3):
         memory, info = write(CONFIG, PARAMS, memory, experience(A + 9 * E, 9.0))
-    assert (memory.core.id == np.array([3, 1, 2])).all()
+    assert memory.core.id.tolist() == [3, 1, 2]
     after = reinforce(CONFIG, PARAMS, memory, result, np.float32(1), BEST)
     assert same(without_stats(memory), without_stats(after))
     assert after.stats.stale == 1
@@ -327,11 +327,11 @@ def test_jaxopt_451_one_trace():
     """A weak type in a fresh state cost a second compile."""
     traces_before = len(TRACES)
     types = jax.tree.map(jax.typeof, empty())
-    memory, _ = step(PROBED, PARAMS, empty(), dmem.no_experience(CONFIG, {"mark": 0.0}), A)
+    memory, _ = step(PROBED, PARAMS, empty(), dmem.no_experience(CONFIG, {"mark": np.float32(0)}), A)
     for i in range(3):
         assert jax.tree.map(jax.typeof, memory) == types
         memory, _ = step(PROBED, PARAMS, memory, experience(np.eye(D)[i], 5.0), A)
-        other = dmem.experience(CONFIG, [0, 0, 0, 1], rpe=5, task=1, time=i, payload={"mark": 1.0})
+        other = dmem.experience(CONFIG, [0, 0, 0, 1], rpe=5, task=1, time=i, payload={"mark": np.float32(1)})
         memory, _ = step(PROBED, PARAMS, memory, other, A)
     assert memory.stats.stored == 6
     assert len(TRACES) - traces_before <= 1  # none where another test came first
