@@ -1,0 +1,41 @@
+"""The truth, written as the formulas are: all scores of all slots, then the k best."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from dmem_kernels.fused_topk.terms import MAX, Operands, Rule, TopK, inverse_norm
+from dmem_kernels.selection import canonical, top_k
+
+
+def search(rule: Rule, operands: Operands) -> TopK:
+    """Exact, whatever `rule.keep_per_tile` says."""
+    cosines, scores = cosines_and_scores(rule, operands)
+    n = scores.shape[-1]
+    best, index = jax.vmap(jax.vmap(lambda row: top_k(row, rule.k)))(scores)
+    index = jnp.where(best > -jnp.inf, index, n)
+    found = jax.vmap(jax.vmap(lambda row, i: row.at[i].get(mode="fill", fill_value=0)))(cosines, index)
+    return TopK(best, index, found)
+
+
+def cosines_and_scores(rule: Rule, operands: Operands) -> tuple[Float[Array, "A Q N"], Float[Array, "A Q N"]]:
+    """The cosine of every query with every slot, and its canonical score."""
+    queries, embeddings = operands.queries, operands.embeddings.astype(jnp.float32)
+    dots = jnp.einsum("aqd,and->aqn", queries, embeddings, precision=jax.lax.Precision.HIGHEST)
+    cosines = dots * operands.inv_norm[:, None, :] * inverse_norm(queries)
+
+    semantic, salience = cosines, operands.salience
+    if rule.fusion == "softmax":
+        semantic = _softmax(semantic / operands.semantic_temperature, operands.mask)
+        salience = _softmax(salience / operands.salience_temperature, operands.mask)
+    scores = operands.weight * semantic + (1.0 - operands.weight) * salience
+    return cosines, canonical(jnp.where(operands.mask, scores, -jnp.inf))
+
+
+def _softmax(logits: Float[Array, "A q n"], mask: Bool[Array, "A s n"]) -> Float[Array, "A Q n"]:
+    """Softmax over the slots that the mask admits and whose logit is a number; NaN elsewhere."""
+    known = mask & (logits == logits)
+    logits = jnp.where(known, jnp.clip(logits, -MAX, MAX), -MAX)
+    weights = jnp.where(known, jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True)), 0.0)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return jnp.where(known, weights / jnp.where(total > 0, total, 1.0), jnp.nan)
