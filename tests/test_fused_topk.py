@@ -39,6 +39,7 @@ def oracle(args, named) -> tuple[np.ndarray, np.ndarray]:
     """All cosines and scores [..., N] of one memory by NumPy in float64."""
     query, embeddings, inv_norm, salience = (np.asarray(x.astype(jnp.float32), np.float64) for x in args[:4])
     mask = np.asarray(args[4])
+    mask = mask & ~np.isnan(salience)
     with np.errstate(all="ignore"):
         norm = np.linalg.norm(query, axis=-1, keepdims=True)
         cosines = np.where(norm > 0, (query @ embeddings.T) * inv_norm / norm, 0.0)

@@ -58,13 +58,19 @@ def _anew(rule: Rule, operands: Operands, indices: Int32[Array, "A Q k"]) -> tup
         salience = at(operands.salience[:, 0])
     else:
         salience = jnp.take_along_axis(operands.salience, indices, axis=2, mode="fill", fill_value=0)
+    found = indices < operands.inv_norm.shape[1]
     semantic = cosines
     if rule.fusion == "softmax":
+
+        def softmaxed(term: Array, temperature: Array, normaliser: Normaliser) -> Array:
+            x = jnp.where(found, logits(term, temperature), normaliser.top)  # so that exp has a gradient everywhere
+            return softmax_term(x, normaliser)
+
         of_cosines, of_salience = _normalisers(operands)
-        semantic = softmax_term(logits(cosines, operands.semantic_temperature), of_cosines)
-        salience = softmax_term(logits(salience, operands.salience_temperature), of_salience)
+        semantic = softmaxed(cosines, operands.semantic_temperature, of_cosines)
+        salience = softmaxed(salience, operands.salience_temperature, of_salience)
     scores = operands.weight * semantic + (1.0 - operands.weight) * salience
-    return jnp.where(indices < operands.inv_norm.shape[1], scores, 0.0), cosines
+    return jnp.where(found, scores, 0.0), cosines
 
 
 def _normalisers(operands: Operands) -> tuple[Normaliser, Normaliser]:
@@ -78,6 +84,7 @@ def _normalisers(operands: Operands) -> tuple[Normaliser, Normaliser]:
     def of_chunk(queries: Array, mask: Array, salience: Array, *temperatures: Array) -> tuple[Normaliser, Normaliser]:
         dots = jnp.einsum("aqd,and->aqn", queries, embeddings, precision=_HIGHEST)
         terms = dots * inv_norm * inverse_norm(queries), salience
+        mask = mask & (salience == salience)
         shape = (*queries.shape[:2], 1)
         found = (_normaliser(term, t, mask) for term, t in zip(terms, temperatures, strict=True))
         of_cosines, of_salience = (Normaliser(*(jnp.broadcast_to(x, shape) for x in one)) for one in found)

@@ -25,17 +25,18 @@ def cosines_and_scores(rule: Rule, operands: Operands) -> tuple[Float[Array, "A 
     cosines = dots * operands.inv_norm[:, None, :] * inverse_norm(queries)
 
     semantic, salience = cosines, operands.salience
+    valued = operands.mask & (salience == salience)
+    live = valued & (cosines == cosines)
     if rule.fusion == "softmax":
-        semantic = _softmax(semantic / operands.semantic_temperature, operands.mask)
-        salience = _softmax(salience / operands.salience_temperature, operands.mask)
+        semantic = _softmax(semantic / operands.semantic_temperature, live)
+        salience = _softmax(salience / operands.salience_temperature, valued)
     scores = operands.weight * semantic + (1.0 - operands.weight) * salience
-    return cosines, canonical(jnp.where(operands.mask, scores, -jnp.inf))
+    return cosines, canonical(jnp.where(live, scores, -jnp.inf))
 
 
 def _softmax(logits: Float[Array, "A q n"], mask: Bool[Array, "A s n"]) -> Float[Array, "A Q n"]:
-    """Softmax over the slots that the mask admits and whose logit is a number; NaN elsewhere."""
-    known = mask & (logits == logits)
-    logits = jnp.where(known, jnp.clip(logits, -MAX, MAX), -MAX)
-    weights = jnp.where(known, jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True)), 0.0)
+    """Softmax over the slots that the mask admits; 0 elsewhere."""
+    logits = jnp.where(mask, jnp.clip(logits, -MAX, MAX), -MAX)
+    weights = jnp.where(mask, jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True)), 0.0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
-    return jnp.where(known, weights / jnp.where(total > 0, total, 1.0), jnp.nan)
+    return weights / jnp.where(total > 0, total, 1.0)
