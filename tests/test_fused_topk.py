@@ -1,13 +1,14 @@
 """Score, mask and top-k in one: every implementation finds what the plain formulas say, however it is called."""
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmem_kernels import TopK, expected_recall, fused_topk
+from dmem_kernels import expected_recall, fused_topk
 from dmem_kernels.fused_topk import chunks, reference
 from dmem_kernels.fused_topk.arg_specs import TESTED, ArgSpec, arguments
 from dmem_kernels.fused_topk.terms import Operands, Rule
@@ -16,8 +17,16 @@ IMPLEMENTATIONS = ["reference", "xla", "pallas_tpu", "pallas_gpu"]
 NAMED = ("weight", "semantic_temperature", "salience_temperature")
 
 
+class Numpy(NamedTuple):
+    """What `fused_topk` returns, as NumPy arrays."""
+
+    scores: np.ndarray
+    indices: np.ndarray
+    cosines: np.ndarray
+
+
 @functools.cache
-def compiled(implementation: str | None, k: int, fusion: str, agents: bool = False, **static):
+def compiled(implementation: Any, k: int, fusion: str, agents: bool = False, **static):
     """`fused_topk` as a function of its arrays alone; shared, so that nothing is compiled twice."""
 
     def call(args, scalars):
@@ -27,12 +36,12 @@ def compiled(implementation: str | None, k: int, fusion: str, agents: bool = Fal
     return jax.jit(jax.vmap(call) if agents else call)
 
 
-def found(implementation: str | None, args, named, agents: bool = False, **static) -> TopK:
+def found(implementation: Any, args, named, agents: bool = False, **static) -> Numpy:
     scalars = tuple(named[name] for name in NAMED)
     if agents:
         scalars = tuple(jnp.broadcast_to(x, args[0].shape[0]) for x in scalars)
     call = compiled(implementation, named["k"], named["fusion"], agents, **static)
-    return TopK(*map(np.asarray, call(args, scalars)))
+    return Numpy(*map(np.asarray, call(args, scalars)))
 
 
 def oracle(args, named) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +65,7 @@ def oracle(args, named) -> tuple[np.ndarray, np.ndarray]:
     return cosines, np.where(mask & ~np.isnan(scores), scores, -np.inf)
 
 
-def check(got: TopK, args, named, exact: bool = False) -> None:
+def check(got: Numpy, args, named, exact: bool = False) -> None:
     """The same scores best first, at slots that have them; with `exact`, at the same slots."""
     cosines, scores = oracle(args, named)
     n, k = scores.shape[-1], named["k"]
@@ -95,10 +104,9 @@ def test_every_shape(implementation, spec):
     for integers in (False, True):
         args, named = arguments(spec, integers=integers)
         got = found(implementation, args, named, agents)
-        of = range(spec.agents or 1)
-        for i in of:
-            one = [jax.tree.map(lambda x, i=i: x[i], x) if agents else x for x in (got, args)]
-            check(one[0], one[1], named, exact=integers and spec.fusion == "plain")
+        for i in range(spec.agents or 1):
+            one, its_args = (Numpy(*(x[i] for x in got)), [x[i] for x in args]) if agents else (got, args)
+            check(one, its_args, named, exact=integers and spec.fusion == "plain")
 
 
 # One memory and its queries a case, all of the same shapes, so that one call of an implementation does them all.
@@ -155,12 +163,12 @@ def signed_zeros_are_equal(query, embeddings, inv_norm, salience, mask):
 
 
 @functools.cache
-def cases(implementation: str, fusion: str):
+def cases(implementation: Any, fusion: str):
     args, named = arguments(ArgSpec(**{**vars(SHAPE), "fusion": fusion}))
     all_args = [change(*args) for change in CASES.values()]
     stacked = tuple(jnp.stack(x) for x in zip(*all_args, strict=True))
     got = found(implementation, stacked, named, agents=True)
-    return {name: (TopK(*(x[i] for x in got)), all_args[i], named) for i, name in enumerate(CASES)}
+    return {name: (Numpy(*(x[i] for x in got)), all_args[i], named) for i, name in enumerate(CASES)}
 
 
 @pytest.mark.parametrize("fusion", ["plain", "softmax"])
@@ -182,7 +190,7 @@ def test_eager_is_jitted_and_types_are_strong():
 def test_one_trace():
     args, named = arguments(SHAPE)
     found("xla", args, named)
-    call = compiled("xla", named["k"], named["fusion"])
+    call: Any = compiled("xla", named["k"], named["fusion"])
     before = call._cache_size()
     found("xla", tuple(x + x if x.dtype != bool else ~x for x in args), named)
     assert call._cache_size() == before
@@ -215,8 +223,10 @@ def plain_scores(args, named, indices):
     scalars = (jnp.reshape(named[name], (1, 1, 1)) for name in NAMED)
     per_slot = salience[None, None], mask[None, None]
     operands = Operands(queries[None], embeddings[None], inv_norm[None], *per_slot, *scalars)
-    cosines, scores = reference.cosines_and_scores(Rule(named["k"], named["fusion"], None), operands)
-    return tuple(jnp.take_along_axis(x[0], indices, axis=1) for x in (scores, cosines))
+    scores = reference.all_scores(Rule(named["k"], named["fusion"], None), operands)[0]
+    dots = jnp.einsum("qd,nd->qn", queries, embeddings, precision=jax.lax.Precision.HIGHEST)
+    cosines = dots * inv_norm[None] / jnp.linalg.norm(queries, axis=1, keepdims=True)
+    return tuple(jnp.take_along_axis(x, indices, axis=1) for x in (scores, cosines))
 
 
 @pytest.mark.parametrize("fusion", ["plain", "softmax"])
@@ -232,7 +242,7 @@ def test_gradients_are_the_references(fusion, monkeypatch):
         if of_reference:
             scores, cosines = plain_scores((*floats, args[4]), called, indices)
         else:
-            scores, _, cosines = fused_topk(*floats, args[4], **called)
+            scores, _, cosines = fused_topk(*(*floats, args[4]), **called)
         return jnp.sum(weights[0] * scores) + jnp.sum(weights[1] * cosines)
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1)), static_argnums=2)
@@ -269,7 +279,7 @@ def test_chunks_of_queries_are_the_whole(monkeypatch):
     args, named = arguments(ArgSpec("", slots=50, dim=8, k=3, queries=7, mask_per_query=True))
     monkeypatch.setattr(chunks, "_CHUNK_BYTES", 3 * 4 * 50)
     got = jax.jit(functools.partial(fused_topk, **named, implementation="xla"))(*args)
-    check(TopK(*map(np.asarray, got)), args, named)
+    check(Numpy(*map(np.asarray, got)), args, named)
 
 
 def test_a_thousand_queries_to_a_million_memories_need_little_memory():
@@ -278,6 +288,7 @@ def test_a_thousand_queries_to_a_million_memories_need_little_memory():
     specs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes] + [jax.ShapeDtypeStruct((n,), jnp.bool_)]
     call = functools.partial(fused_topk, k=10, weight=0.5, fusion="softmax", implementation="xla")
     memory = jax.jit(call).lower(*specs).compile().memory_analysis()
+    assert memory is not None
     assert memory.temp_size_in_bytes < 2**30
 
 

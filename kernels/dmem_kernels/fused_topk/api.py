@@ -1,18 +1,26 @@
 """The public entry: arguments checked and brought to one form, and the implementation chosen."""
 
 import functools
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int32
 
 from dmem_kernels.fused_topk import pallas_gpu, pallas_tpu, reference, xla
 from dmem_kernels.fused_topk.batching import batched
 from dmem_kernels.fused_topk.gradients import with_gradient
-from dmem_kernels.fused_topk.terms import Operands, Rule, TopK
+from dmem_kernels.fused_topk.terms import Found, Operands, Rule, cosines_at
 
 Implementation = Literal["reference", "xla", "pallas_gpu", "pallas_tpu"]
+
+
+class TopK(NamedTuple):
+    """The best slots for each query, best first. Beyond those that may be found: score -inf, index N, cosine 0."""
+
+    scores: Float[Array, "*Q k"]
+    indices: Int32[Array, "*Q k"]
+    cosines: Float[Array, "*Q k"]
 
 
 def fused_topk(
@@ -94,11 +102,12 @@ def fused_topk(
     )
     search = batched(functools.partial(_search, rule, implementation))
     found = search(jax.lax.stop_gradient(operands))
-    scores, cosines = with_gradient(rule, operands, found.indices, found.scores, found.cosines)
+    cosines = cosines_at(operands, found.indices)
+    scores = with_gradient(rule, operands, cosines, found.indices, found.scores)
     return TopK(*(jnp.reshape(x, (*q, k)) for x in (scores, found.indices, cosines)))
 
 
-def _search(rule: Rule, implementation: Implementation | None, operands: Operands) -> TopK:
+def _search(rule: Rule, implementation: Implementation | None, operands: Operands) -> Found:
     if implementation == "reference":
         return reference.search(rule, operands)
     by_xla = functools.partial(xla.search, rule)
@@ -162,6 +171,6 @@ def _check_arrays(queries: Any, embeddings: Any, inv_norm: Any, salience: Any, m
 def _scalars(name: str, x: Any, q: tuple[int, ...]) -> Float[Array, "1 T 1"]:
     x = jnp.asarray(x, jnp.float32)
     if x.shape not in ((), q):
-        expected = " or ".join({"a scalar": None, **({str(list(q)): None} if q else {})})
+        expected = f"a scalar or {list(q)}" if q else "a scalar"
         raise ValueError(f"{name}: expected {expected}, got {list(x.shape)}.")
     return jnp.reshape(x, (1, -1, 1))

@@ -6,35 +6,36 @@ and a kernel's grid would grow an axis that its tiles were not chosen for.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
-from dmem_kernels.fused_topk.terms import Operands, TopK
+from dmem_kernels.fused_topk.terms import Found, Operands
 
 
-def batched(search: Callable[[Operands], TopK]) -> Callable[[Operands], TopK]:
+def batched(search: Callable[[Operands], Found]) -> Callable[[Operands], Found]:
     """`search` with the rule above. It has no gradient of its own."""
 
     @custom_vmap
-    def one(operands: Operands) -> TopK:
+    def one(operands: Operands) -> Found:
         return search(operands)
 
     @one.def_vmap
-    def many(axis_size: int, in_batched: list[Operands], operands: Operands) -> tuple[TopK, TopK]:
+    def many(axis_size: int, in_batched: list[Any], operands: Operands) -> tuple[Found, Any]:
         is_batched = in_batched[0]
         if is_batched.embeddings or is_batched.inv_norm:
             folded, unfold = _more_memories(axis_size, is_batched, operands)
         else:
             folded, unfold = _more_queries(axis_size, is_batched, operands)
-        return jax.tree.map(unfold, one(folded)), TopK(True, True, True)  # type: ignore[arg-type]
+        return jax.tree.map(unfold, one(folded)), jax.tree.map(lambda _: True, Found(*Found._fields))
 
     return one
 
 
-def _more_memories(size: int, is_batched: Operands, operands: Operands) -> tuple[Operands, Callable[[Array], Array]]:
+def _more_memories(size: int, is_batched: Any, operands: Operands) -> tuple[Operands, Callable[[Array], Array]]:
     def fold(x: Array, batched: bool) -> Array:
         """[size, A, ...] or [A, ...] as [size * A, ...]."""
         x = x if batched else jnp.broadcast_to(x, (size, *x.shape))
@@ -43,7 +44,7 @@ def _more_memories(size: int, is_batched: Operands, operands: Operands) -> tuple
     return Operands(*map(fold, operands, is_batched)), lambda x: jnp.reshape(x, (size, -1, *x.shape[1:]))
 
 
-def _more_queries(size: int, is_batched: Operands, operands: Operands) -> tuple[Operands, Callable[[Array], Array]]:
+def _more_queries(size: int, is_batched: Any, operands: Operands) -> tuple[Operands, Callable[[Array], Array]]:
     queries = operands.queries.shape[-2]
 
     def fold(x: Array, batched: bool, shared: bool) -> Array:

@@ -1,6 +1,6 @@
-"""Gradients of what a search found: the scores and cosines of the chosen slots, computed anew from those slots.
+"""Cosines and gradients at the slots that a search found, computed from those slots alone.
 
-Which slots are chosen has no gradient. Under plain fusion a score depends on its own slot only. Under softmax fusion
+Which slots are found has no gradient. Under plain fusion a score depends on its own slot only. Under softmax fusion
 it depends on every slot through the two normalisers; they are computed anew too, over a chunk of queries at a time,
 and once more when the gradient comes back, so that no matrix of logits is kept. A chunk counts the queries of a call;
 those that a `vmap` around the differentiated call adds are all taken at once.
@@ -18,6 +18,7 @@ from dmem_kernels.fused_topk.terms import (
     Normaliser,
     Operands,
     Rule,
+    at_slots,
     inverse_norm,
     log_positive,
     logits,
@@ -31,34 +32,27 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 def with_gradient(
     rule: Rule,
     operands: Operands,
+    cosines: Float[Array, "A Q k"],
     indices: Int32[Array, "A Q k"],
     scores: Float[Array, "A Q k"],
-    cosines: Float[Array, "A Q k"],
-) -> tuple[Float[Array, "A Q k"], Float[Array, "A Q k"]]:
-    """`scores` and `cosines`, which a search found at `indices`, as functions of the operands."""
-    return scores, cosines
+) -> Float[Array, "A Q k"]:
+    """`scores`, which a search found at `indices`, as a function of the operands and of the `cosines` there."""
+    return scores
 
 
 @with_gradient.defjvp
-def _jvp(rule: Rule, primals: tuple, tangents: tuple) -> tuple:
-    operands, indices, scores, cosines = primals
-    _, tangent = jax.jvp(lambda operands: _anew(rule, operands, indices), (operands,), (tangents[0],))
-    return with_gradient(rule, operands, indices, scores, cosines), tangent
+def _jvp(rule: Rule, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    operands, cosines, indices, _ = primals
+    anew = functools.partial(_scores_at, rule, indices)
+    return with_gradient(rule, *primals), jax.jvp(anew, (operands, cosines), tangents[:2])[1]
 
 
-def _anew(rule: Rule, operands: Operands, indices: Int32[Array, "A Q k"]) -> tuple[Array, Array]:
-    def at(per_slot: Array) -> Array:
-        """[A, N, ...] at the chosen slots [A, Q, k, ...]; 0 beyond the live ones."""
-        return jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(per_slot, indices)
-
-    rows = at(operands.embeddings).astype(jnp.float32)
-    dots = jnp.einsum("aqkd,aqd->aqk", rows, operands.queries, precision=_HIGHEST)
-    cosines = dots * at(operands.inv_norm) * inverse_norm(operands.queries)
+def _scores_at(rule: Rule, indices: Int32[Array, "A Q k"], operands: Operands, cosines: Float[Array, "A Q k"]) -> Array:
+    found = indices < operands.inv_norm.shape[1]
     if operands.salience.shape[1] == 1:
-        salience = at(operands.salience[:, 0])
+        salience = at_slots(operands.salience[:, 0], indices)
     else:
         salience = jnp.take_along_axis(operands.salience, indices, axis=2, mode="fill", fill_value=0)
-    found = indices < operands.inv_norm.shape[1]
     semantic = cosines
     if rule.fusion == "softmax":
 
@@ -69,8 +63,7 @@ def _anew(rule: Rule, operands: Operands, indices: Int32[Array, "A Q k"]) -> tup
         of_cosines, of_salience = _normalisers(operands)
         semantic = softmaxed(cosines, operands.semantic_temperature, of_cosines)
         salience = softmaxed(salience, operands.salience_temperature, of_salience)
-    scores = operands.weight * semantic + (1.0 - operands.weight) * salience
-    return jnp.where(found, scores, 0.0), cosines
+    return jnp.where(found, operands.weight * semantic + (1.0 - operands.weight) * salience, 0.0)
 
 
 def _normalisers(operands: Operands) -> tuple[Normaliser, Normaliser]:

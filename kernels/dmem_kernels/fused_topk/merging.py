@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from dmem_kernels.fused_topk.terms import Rule, TopK
+from dmem_kernels.fused_topk.terms import Found, Rule
 from dmem_kernels.selection import top_k
 
 
@@ -18,8 +18,7 @@ def merged(
     slots: int,
     scores: Float[Array, "A tiles Q keep"],
     indices: Int32[Array, "A tiles Q keep"],
-    cosines: Float[Array, "A tiles Q keep"],
-) -> TopK:
+) -> Found:
     """The k best of what the tiles kept. Within a tile ties are in order of slots, and so are the tiles."""
     a, tiles, q, keep = scores.shape
 
@@ -28,8 +27,4 @@ def merged(
 
     best, place = jax.vmap(jax.vmap(lambda row: top_k(row, k)))(by_query(scores))
     place = jnp.where(best > -jnp.inf, place, tiles * keep)
-
-    def at_place(x: Array, fill: int) -> Array:
-        return jnp.take_along_axis(by_query(x), place, axis=2, mode="fill", fill_value=fill)
-
-    return TopK(best, at_place(indices, slots), at_place(cosines, 0))
+    return Found(best, jnp.take_along_axis(by_query(indices), place, axis=2, mode="fill", fill_value=slots))

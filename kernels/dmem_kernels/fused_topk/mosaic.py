@@ -45,7 +45,9 @@ def _zero(total: Any) -> None:
 
 def on_device() -> Machine:
     """Accumulators there start at 0."""
-    return Machine(plgpu.layout_cast, lambda shape: plgpu.ACC(shape, jnp.float32), lambda _: None, _wgmma, None)
+    return Machine(
+        plgpu.layout_cast, lambda shape: plgpu.WGMMAAccumulatorRef(shape, jnp.float32), lambda _: None, _wgmma, None
+    )
 
 
 def interpreted() -> Machine:

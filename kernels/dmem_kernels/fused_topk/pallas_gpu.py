@@ -28,10 +28,10 @@ from dmem_kernels.fused_topk.merging import kept, merged
 from dmem_kernels.fused_topk.mosaic import COLUMN, MATRIX, ROW, Machine
 from dmem_kernels.fused_topk.terms import (
     MAX,
+    Found,
     Normaliser,
     Operands,
     Rule,
-    TopK,
     bonus_of,
     inverse_norm,
     joined,
@@ -39,6 +39,7 @@ from dmem_kernels.fused_topk.terms import (
     score_of,
 )
 from dmem_kernels.fused_topk.tiles import TILES, Tile
+from dmem_kernels.selection import canonical
 
 _STEP_BYTES = 128  # along an embedding: what one swizzled row of shared memory holds
 _STAGES = 4  # steps on their way from memory at a time
@@ -73,7 +74,7 @@ def unsupported(rule: Rule, operands: Operands) -> str | None:
     return None
 
 
-def search(rule: Rule, operands: Operands, interpret: bool = False) -> TopK:
+def search(rule: Rule, operands: Operands, interpret: bool = False) -> Found:
     """`interpret` runs the kernel block by block on the host, for tests."""
     tile, machine = TILES["gpu"], mosaic.interpreted() if interpret else mosaic.on_device()
     a, q, _ = operands.queries.shape
@@ -114,7 +115,7 @@ def search(rule: Rule, operands: Operands, interpret: bool = False) -> TopK:
         tops, totals = run(_sum, known, 1, [jnp.float32, jnp.float32])
         known += joined(*(jnp.moveaxis(x[..., 0], 1, 2) for x in (tops, totals)))
     keep = min(kept(rule), tile.slots)
-    return merged(rule.k, n, *run(_rank, known, keep, [jnp.float32, jnp.int32, jnp.float32]))
+    return merged(rule.k, n, *run(_rank, known, keep, [jnp.float32, jnp.int32]))
 
 
 def _leading(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -242,11 +243,10 @@ def _rank(
     first: Array,
     score_ref: Any,
     index_ref: Any,
-    cosine_ref: Any,
 ) -> None:
-    """The best of a tile, best first: score, slot and cosine."""
+    """The best of a tile, best first: score and slot."""
     normaliser = Normaliser(*per_query[3:]) if len(per_query) > 3 else None
-    scores = score_of(cosines, bonus, per_query[1], per_query[2], normaliser)
+    scores = canonical(score_of(cosines, bonus, per_query[1], per_query[2], normaliser))
     shape = scores.shape
     slots = machine.lay(jax.lax.broadcasted_iota(jnp.int32, shape, 1), MATRIX)
 
@@ -257,7 +257,6 @@ def _rank(
         chosen = slots == _down(slot, shape)
         score_ref[i] = best
         index_ref[i] = slot + first
-        cosine_ref[i] = jnp.sum(jnp.where(chosen, cosines, 0.0), axis=1)
         return jnp.where(chosen, -jnp.inf, scores)
 
     jax.lax.fori_loop(0, score_ref.shape[0], take_best, scores)

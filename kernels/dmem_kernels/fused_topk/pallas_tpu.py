@@ -20,10 +20,10 @@ from jaxtyping import Array, Float
 from dmem_kernels.fused_topk.merging import kept, merged
 from dmem_kernels.fused_topk.terms import (
     MAX,
+    Found,
     Normaliser,
     Operands,
     Rule,
-    TopK,
     bonus_of,
     inverse_norm,
     joined,
@@ -31,6 +31,7 @@ from dmem_kernels.fused_topk.terms import (
     score_of,
 )
 from dmem_kernels.fused_topk.tiles import TILES, slots_per_tile
+from dmem_kernels.selection import canonical
 
 _MOST_KEPT = 128  # more rounds than that cost more than a sort
 
@@ -45,7 +46,7 @@ def unsupported(rule: Rule, operands: Operands) -> str | None:
     return None
 
 
-def search(rule: Rule, operands: Operands, interpret: bool = False) -> TopK:
+def search(rule: Rule, operands: Operands, interpret: bool = False) -> Found:
     """`interpret` runs the kernel as plain XLA, anywhere."""
     a, q, dim = operands.queries.shape
     n = operands.inv_norm.shape[1]
@@ -91,7 +92,7 @@ def search(rule: Rule, operands: Operands, interpret: bool = False) -> TopK:
     if rule.fusion == "softmax":
         tops, totals = run(_sum_tile, known, 1, [jnp.float32, jnp.float32])
         known += joined(*(jnp.moveaxis(x[..., 0], 1, 2) for x in (tops, totals)))
-    return merged(rule.k, n, *run(_rank_tile, known, keep, [jnp.float32, jnp.int32, jnp.float32]))
+    return merged(rule.k, n, *run(_rank_tile, known, keep, [jnp.float32, jnp.int32]))
 
 
 def _cosines(query_ref, embedding_ref, inv_norm_ref, per_query: list[Array]) -> Float[Array, "q n"]:
@@ -126,26 +127,24 @@ def _sum_tile(n, query_ref, embedding_ref, inv_norm_ref, bonus_ref, per_query_re
     total_ref[...] = jnp.sum(jnp.where(known, jnp.exp(x - top), 0.0), axis=1, keepdims=True)
 
 
-def _rank_tile(n, query_ref, embedding_ref, inv_norm_ref, bonus_ref, per_query_ref, score_ref, index_ref, cosine_ref):
-    """The best of a tile, best first: score, slot and cosine."""
+def _rank_tile(n, query_ref, embedding_ref, inv_norm_ref, bonus_ref, per_query_ref, score_ref, index_ref):
+    """The best of a tile, best first: score and slot."""
     per_query = _columns(per_query_ref)
     cosines = _cosines(query_ref, embedding_ref, inv_norm_ref, per_query)
     normaliser = Normaliser(*per_query[3:]) if len(per_query) > 3 else None
-    scores = score_of(cosines, bonus_ref[...], per_query[1], per_query[2], normaliser)
+    scores = canonical(score_of(cosines, bonus_ref[...], per_query[1], per_query[2], normaliser))
     slots = _slots(scores.shape)
     scores = jnp.where(slots < n, scores, -jnp.inf)
     column = jax.lax.broadcasted_iota(jnp.int32, score_ref.shape, 1)
 
     def take_best(i, carry):
-        scores, found, index, cosine = carry
+        scores, found, index = carry
         best = jnp.max(scores, axis=1, keepdims=True)
         slot = jnp.min(jnp.where(scores == best, slots, n), axis=1, keepdims=True)
         chosen, here = slots == slot, column == i
         found = jnp.where(here, best, found)
         index = jnp.where(here, slot, index)
-        cosine = jnp.where(here, jnp.sum(jnp.where(chosen, cosines, 0.0), axis=1, keepdims=True), cosine)
-        return jnp.where(chosen, -jnp.inf, scores), found, index, cosine
+        return jnp.where(chosen, -jnp.inf, scores), found, index
 
-    empty = jnp.zeros(score_ref.shape, jnp.float32)
-    nothing = scores, empty, jnp.zeros(score_ref.shape, jnp.int32), empty
-    _, score_ref[...], index_ref[...], cosine_ref[...] = jax.lax.fori_loop(0, score_ref.shape[1], take_best, nothing)
+    nothing = jnp.zeros(score_ref.shape, jnp.float32), jnp.zeros(score_ref.shape, jnp.int32)
+    _, score_ref[...], index_ref[...] = jax.lax.fori_loop(0, score_ref.shape[1], take_best, (scores, *nothing))

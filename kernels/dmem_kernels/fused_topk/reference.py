@@ -4,22 +4,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dmem_kernels.fused_topk.terms import MAX, Operands, Rule, TopK, inverse_norm
+from dmem_kernels.fused_topk.terms import MAX, Found, Operands, Rule, inverse_norm
 from dmem_kernels.selection import canonical, top_k
 
 
-def search(rule: Rule, operands: Operands) -> TopK:
+def search(rule: Rule, operands: Operands) -> Found:
     """Exact, whatever `rule.keep_per_tile` says."""
-    cosines, scores = cosines_and_scores(rule, operands)
-    n = scores.shape[-1]
+    scores = all_scores(rule, operands)
     best, index = jax.vmap(jax.vmap(lambda row: top_k(row, rule.k)))(scores)
-    index = jnp.where(best > -jnp.inf, index, n)
-    found = jax.vmap(jax.vmap(lambda row, i: row.at[i].get(mode="fill", fill_value=0)))(cosines, index)
-    return TopK(best, index, found)
+    return Found(best, jnp.where(best > -jnp.inf, index, scores.shape[-1]))
 
 
-def cosines_and_scores(rule: Rule, operands: Operands) -> tuple[Float[Array, "A Q N"], Float[Array, "A Q N"]]:
-    """The cosine of every query with every slot, and its canonical score."""
+def all_scores(rule: Rule, operands: Operands) -> Float[Array, "A Q N"]:
+    """The canonical score of every slot for every query."""
     queries, embeddings = operands.queries, operands.embeddings.astype(jnp.float32)
     dots = jnp.einsum("aqd,and->aqn", queries, embeddings, precision=jax.lax.Precision.HIGHEST)
     cosines = dots * operands.inv_norm[:, None, :] * inverse_norm(queries)
@@ -31,7 +28,7 @@ def cosines_and_scores(rule: Rule, operands: Operands) -> tuple[Float[Array, "A 
         semantic = _softmax(semantic / operands.semantic_temperature, live)
         salience = _softmax(salience / operands.salience_temperature, valued)
     scores = operands.weight * semantic + (1.0 - operands.weight) * salience
-    return cosines, canonical(jnp.where(live, scores, -jnp.inf))
+    return canonical(jnp.where(live, scores, -jnp.inf))
 
 
 def _softmax(logits: Float[Array, "A q n"], mask: Bool[Array, "A s n"]) -> Float[Array, "A Q n"]:

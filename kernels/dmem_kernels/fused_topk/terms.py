@@ -11,15 +11,15 @@ The part of a score that no embedding enters, `bonus`, is small and made beforeh
 and so is then the score, which `canonical` turns into -inf: one array tells an inner loop both.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_kernels.selection import canonical
+from dmem_kernels.fused_topk.reductions import GREATEST, SUM, reduced_rows
 
 MAX = float(np.finfo(np.float32).max)
 
@@ -46,12 +46,11 @@ class Operands(NamedTuple):
     salience_temperature: Float[Array, "A T 1"]
 
 
-class TopK(NamedTuple):
-    """The best slots of each query, best first. What is beyond the live slots has score -inf, index N, cosine 0."""
+class Found(NamedTuple):
+    """The best slots of each query, best first. What is beyond the live slots has score -inf and index N."""
 
-    scores: Float[Array, "*batch k"]
-    indices: Int32[Array, "*batch k"]
-    cosines: Float[Array, "*batch k"]
+    scores: Float[Array, "A Q k"]
+    indices: Int32[Array, "A Q k"]
 
 
 class Normaliser(NamedTuple):
@@ -68,6 +67,18 @@ def inverse_norm(vectors: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
     return jnp.where(some, 1.0 / jnp.sqrt(jnp.where(some, squares, 1.0)), 0.0)
 
 
+def at_slots(per_slot: Float[Array, "A N *rest"], indices: Int32[Array, "A Q k"]) -> Float[Array, "A Q k *rest"]:
+    """What is said of the slots at `indices`; 0 at index N."""
+    return jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(per_slot, indices)
+
+
+def cosines_at(operands: Operands, indices: Int32[Array, "A Q k"]) -> Float[Array, "A Q k"]:
+    """The cosine of each query with the slots found for it; 0 at index N."""
+    rows = at_slots(operands.embeddings, indices).astype(jnp.float32)
+    dots = jnp.einsum("aqkd,aqd->aqk", rows, operands.queries, precision=jax.lax.Precision.HIGHEST)
+    return dots * at_slots(operands.inv_norm, indices) * inverse_norm(operands.queries)
+
+
 def logits(term: Float[Array, "*batch"], temperature: Float[Array, "*#batch"]) -> Float[Array, "*batch"]:
     """What a softmax is taken of; finite, or NaN where `term` is."""
     return jnp.clip(term / temperature, -MAX, MAX)
@@ -79,7 +90,7 @@ def softmax_term(x: Float[Array, "*batch"], normaliser: Normaliser) -> Float[Arr
 
 def log_positive(total: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """ln(total), and 0 where nothing was summed: there nothing is scored either."""
-    return jnp.log(jnp.where(total > 0, total, 1.0))
+    return jnp.log(some(total))
 
 
 def joined(tops: Float[Array, "*batch n"], totals: Float[Array, "*batch n"]) -> Normaliser:
@@ -89,26 +100,20 @@ def joined(tops: Float[Array, "*batch n"], totals: Float[Array, "*batch n"]) -> 
     return Normaliser(top, log_positive(total))
 
 
-def by_lanes(reduce: Callable[..., Array], x: Float[Array, "*batch n"]) -> Float[Array, "*batch 1"]:
-    """`reduce` (`jnp.max`, `jnp.sum`) over the last axis in two steps: XLA:CPU reduces a last axis number by number,
-    any other one by vectors. A long sum in two steps is the more exact, too."""
-    n = x.shape[-1]
-    lanes = 1 << (n.bit_length() // 2)
-    rows = n // lanes
-    partial = reduce(jnp.reshape(x[..., : rows * lanes], (*x.shape[:-1], rows, lanes)), axis=-2)
-    return reduce(jnp.concatenate([partial, x[..., rows * lanes :]], axis=-1), axis=-1, keepdims=True)
-
-
 def bonus_of(rule: Rule, operands: Operands) -> Float[Array, "A R N"]:
     """What salience adds to each score, NaN where the mask says no or the salience is NaN. R is 1 where it can be."""
     salience = jnp.where(operands.mask, operands.salience, jnp.nan)
-    if rule.fusion == "softmax":
-        x = logits(salience, operands.salience_temperature)
-        known = jnp.where(x == x, x, -MAX)
-        top = by_lanes(jnp.max, known)
-        total = by_lanes(jnp.sum, jnp.where(x == x, jnp.exp(known - top), 0.0))
-        salience = softmax_term(x, Normaliser(top, log_positive(total)))
-    return (1.0 - operands.weight) * salience
+    weight = 1.0 - operands.weight
+    if rule.fusion == "plain":
+        return weight * salience
+    x = logits(salience, operands.salience_temperature)
+    numerators = jnp.exp(x - jnp.maximum(reduced_rows(GREATEST, x), -MAX))
+    return weight / some(reduced_rows(SUM, numerators)) * numerators
+
+
+def some(total: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """A sum to divide by: where it is 0, nothing is divided."""
+    return jnp.where(total > 0, total, 1.0)
 
 
 def score_of(
@@ -118,6 +123,6 @@ def score_of(
     temperature: Float[Array, "*#batch"],
     normaliser: Normaliser | None,
 ) -> Float[Array, "*batch"]:
-    """Canonical scores; `normaliser` is that of the cosines' softmax, None under plain fusion."""
+    """Scores, not canonical yet; `normaliser` is that of the cosines' softmax, None under plain fusion."""
     semantic = cosines if normaliser is None else softmax_term(logits(cosines, temperature), normaliser)
-    return canonical(weight * semantic + bonus)
+    return weight * semantic + bonus
