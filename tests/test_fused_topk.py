@@ -111,7 +111,7 @@ def test_every_shape(implementation, spec):
 
 # One memory and its queries a case, all of the same shapes, so that one call of an implementation does them all.
 CASES = {}
-SHAPE = ArgSpec("case", slots=136, dim=32, k=4, queries=2)
+SHAPE = ArgSpec("case", slots=72, dim=32, k=4, queries=2)
 
 
 def case(function):
@@ -180,15 +180,15 @@ def test_case(name, implementation, fusion):
 
 
 def test_eager_is_jitted_and_types_are_strong():
-    args, named = arguments(SHAPE)
-    eager, jitted = fused_topk(*args, **named), found(None, args, named)
+    args, named = arguments(ArgSpec("", slots=24, dim=8, k=3))
+    eager, jitted = fused_topk(*args, **named, implementation="reference"), found(None, args, named)
     np.testing.assert_array_equal(eager.indices, jitted.indices)
-    np.testing.assert_allclose(eager.scores, jitted.scores, rtol=1e-6)
+    np.testing.assert_allclose(eager.scores, jitted.scores, rtol=1e-5)
     assert not any(x.weak_type for x in eager)
 
 
 def test_one_trace():
-    args, named = arguments(SHAPE)
+    args, named = arguments(TESTED[-2])
     found("xla", args, named)
     call: Any = compiled("xla", named["k"], named["fusion"])
     before = call._cache_size()
@@ -198,23 +198,22 @@ def test_one_trace():
 
 def test_nothing_to_search():
     args, named = arguments(SHAPE)
-    for q, n in (0, 136), (2, 0):
+    for q, n in (0, 72), (2, 0):
         got = fused_topk(args[0][:q], *(x[:n] for x in args[1:]), **named)
         assert [x.shape for x in got] == [(q, 4)] * 3
         np.testing.assert_array_equal(got.indices, n)
         np.testing.assert_array_equal(got.scores, -np.inf)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "xla"])
-def test_nested_vmaps_are_one_larger_call(implementation):
+def test_nested_vmaps_are_one_larger_call():
     """Agents, each with some queries of its own, of which each sees the memory by a mask of its own."""
     args, named = arguments(ArgSpec("", slots=24, dim=8, k=3, agents=3, queries=4, mask_per_query=True))
-    one = functools.partial(fused_topk, **named, implementation=implementation)
+    one = functools.partial(fused_topk, **named, implementation="xla")
     nested = jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, None, None, None, 0))))
-    for got, want in zip(nested(*args), jax.jit(jax.vmap(one))(*args), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-6)
-    jaxpr = str(jax.make_jaxpr(nested)(*args))
-    assert "f32[3,4,24]" in jaxpr or "f32[3,24,4]" in jaxpr  # the dot products of one call
+    got = Numpy(*map(np.asarray, nested(*args)))
+    for i in range(3):
+        check(Numpy(*(x[i] for x in got)), [x[i] for x in args], named)
+    assert "f32[3,24,4] = dot_general" in str(jax.make_jaxpr(nested)(*args))  # all of them in one product
 
 
 def plain_scores(args, named, indices):
@@ -242,7 +241,7 @@ def test_gradients_are_the_references(fusion, monkeypatch):
         if of_reference:
             scores, cosines = plain_scores((*floats, args[4]), called, indices)
         else:
-            scores, _, cosines = fused_topk(*(*floats, args[4]), **called)
+            scores, _, cosines = functools.partial(fused_topk, **called)(*floats, args[4])
         return jnp.sum(weights[0] * scores) + jnp.sum(weights[1] * cosines)
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1)), static_argnums=2)
@@ -292,18 +291,23 @@ def test_a_thousand_queries_to_a_million_memories_need_little_memory():
     assert memory.temp_size_in_bytes < 2**30
 
 
+def lowered(platform: str, **sizes) -> int:
+    """How many kernels are in the program for a platform."""
+    args, named = arguments(ArgSpec(**{**vars(SHAPE), "dim": 128, **sizes}))
+    traced = jax.jit(functools.partial(fused_topk, **named)).trace(*args)
+    kernel = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}[platform]
+    return traced.lower(lowering_platforms=(platform,)).as_text().count(f"custom_call @{kernel}")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_kernels_lower_for_their_platform(platform, dtype):
-    def text(**sizes):
-        args, named = arguments(ArgSpec(**{**vars(SHAPE), "dim": 128, "dtype": dtype, **sizes}))
-        traced = jax.jit(functools.partial(fused_topk, **named)).trace(*args)
-        return traced.lower(lowering_platforms=(platform,)).as_text()
+    assert lowered(platform, dtype=dtype) == 2  # the normaliser, then the scores
 
-    call = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}[platform]
-    assert text().count(f"custom_call @{call}") == 2  # the normaliser, then the scores
-    assert text(fusion="plain").count(f"custom_call @{call}") == 1
-    assert f"custom_call @{call}" not in text(k=130)  # too many for it, and so left to XLA
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_what_a_kernel_cannot_do_is_left_to_xla(platform):
+    assert lowered(platform, k=130) == 0
 
 
 def test_fewer_kept_of_each_tile():
@@ -350,11 +354,11 @@ def test_expected_recall_at_its_ends():
         (r"^implementation: expected", {"implementation": "cuda"}),
         (r"^weight: expected a scalar or \[2\], got \[3\]", {"weight": jnp.ones(3)}),
         (r"^queries: expected", {"queries": jnp.ones((2, 31))}),
-        (r"^embeddings: expected", {"embeddings": jnp.ones(136)}),
-        (r"^embeddings: expected float32 or bfloat16, got int32", {"embeddings": jnp.ones((136, 32), jnp.int32)}),
-        (r"^inv_norm: expected", {"inv_norm": jnp.ones(135)}),
-        (r"^salience: expected \[136\] or \[2, 136\]", {"salience": jnp.ones((3, 136))}),
-        (r"^mask: expected bool", {"mask": jnp.ones(136)}),
+        (r"^embeddings: expected", {"embeddings": jnp.ones(72)}),
+        (r"^embeddings: expected float32 or bfloat16, got int32", {"embeddings": jnp.ones((72, 32), jnp.int32)}),
+        (r"^inv_norm: expected", {"inv_norm": jnp.ones(71)}),
+        (r"^salience: expected \[72\] or \[2, 72\]", {"salience": jnp.ones((3, 72))}),
+        (r"^mask: expected bool", {"mask": jnp.ones(72)}),
     ],
 )
 def test_what_is_wrong_is_said(message, change):

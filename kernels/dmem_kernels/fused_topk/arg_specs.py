@@ -25,14 +25,12 @@ class ArgSpec:
 
 
 TESTED = [
-    ArgSpec("one query", slots=50, dim=8, k=4),
     ArgSpec("one slot, more wanted", slots=1, dim=8, k=3, queries=2),
     ArgSpec("one query by groups", slots=2500, dim=8, k=5, fusion="plain"),
     ArgSpec("several tiles", slots=1300, dim=16, k=5, queries=3),
-    ArgSpec("several blocks of queries", slots=40, dim=8, k=3, queries=150, salience_per_query=True),
-    ArgSpec("each query its own mask", slots=300, dim=8, k=3, queries=5, mask_per_query=True, fusion="plain"),
+    ArgSpec("several blocks", slots=40, dim=8, k=3, queries=150, salience_per_query=True, mask_per_query=True),
     ArgSpec("bfloat16", slots=136, dim=64, k=4, queries=2, dtype="bfloat16"),
-    ArgSpec("for every kernel", slots=136, dim=32, k=4, queries=2, mask_per_query=True),
+    ArgSpec("for every kernel", slots=136, dim=32, k=4, queries=2, mask_per_query=True, fusion="plain"),
     ArgSpec("agents", slots=24, dim=8, k=3, agents=5),
 ]
 

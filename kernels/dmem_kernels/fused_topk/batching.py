@@ -30,7 +30,8 @@ def batched(search: Callable[[Operands], Found]) -> Callable[[Operands], Found]:
             folded, unfold = _more_memories(axis_size, is_batched, operands)
         else:
             folded, unfold = _more_queries(axis_size, is_batched, operands)
-        return jax.tree.map(unfold, one(folded)), jax.tree.map(lambda _: True, Found(*Found._fields))
+        found = one(folded)
+        return jax.tree.map(unfold, found), jax.tree.map(lambda _: True, found)
 
     return one
 
