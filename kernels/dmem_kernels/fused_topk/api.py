@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_kernels.fused_topk import pallas_gpu, pallas_tpu, reference, xla
+from dmem_kernels.fused_topk import reference, xla
 from dmem_kernels.fused_topk.batching import batched
 from dmem_kernels.fused_topk.gradients import with_gradient
 from dmem_kernels.fused_topk.terms import Found, Operands, Rule, cosines_at
@@ -113,6 +113,9 @@ def _search(rule: Rule, implementation: Implementation | None, operands: Operand
     by_xla = functools.partial(xla.search, rule)
     if implementation == "xla":
         return by_xla(operands)
+
+    # Here, as Pallas takes half a second to import, and who imports this package may never come here.
+    from dmem_kernels.fused_topk import pallas_gpu, pallas_tpu
 
     kernels = {"cuda": pallas_gpu, "tpu": pallas_tpu}
     if implementation is None:
