@@ -1,0 +1,130 @@
+"""The form for XLA: for the CPU, and wherever no kernel of ours fits. Exact, whatever `Rule.keep_per_tile` says.
+
+XLA:CPU reduces any axis but the last by vectors, so where queries share a memory, scores lie as [slots, queries]. One
+such matrix is all that is ever written to memory, for a chunk of queries at a time: dot products, or in their place
+the numerators of a softmax, as exp is too slow to be computed twice. What becomes of them is computed by the sweeps
+that reduce it.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from dmem_kernels.fused_topk.chunks import map_queries
+from dmem_kernels.fused_topk.groups import best_members, groups_of, reduced_all, reduced_groups
+from dmem_kernels.fused_topk.reductions import GREATEST, SUM, reduced_rows
+from dmem_kernels.fused_topk.terms import (
+    MAX,
+    Found,
+    Operands,
+    Rule,
+    bonus_of,
+    inverse_norm,
+    logits,
+    some,
+)
+from dmem_kernels.selection import canonical, top_k
+
+_LONG_ROW = 2048  # up to here the best of a row are found in the row itself
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def search(rule: Rule, operands: Operands) -> Found:
+    bonus = bonus_of(rule, operands)
+    find = _one_query_each if operands.queries.shape[1] == 1 else _shared
+    best, index = find(rule, operands, bonus)
+    return Found(best, jnp.where(best > -jnp.inf, index, operands.inv_norm.shape[1]))
+
+
+def _one_query_each(rule: Rule, operands: Operands, bonus: Float[Array, "A 1 N"]) -> Found:
+    """Rows of scores [A, N]: what takes time is to read the embeddings once."""
+    query, bonus = operands.queries[:, 0], bonus[:, 0]
+    weight, temperature = operands.weight[:, 0], operands.semantic_temperature[:, 0]
+    semantic = _dots(operands.embeddings, query) * operands.inv_norm * inverse_norm(query)
+    if rule.fusion == "softmax":
+        x = logits(semantic, temperature) + 0.0 * bonus  # NaN where that is
+        semantic = jnp.exp(x - jnp.maximum(reduced_rows(GREATEST, x), -MAX))
+        weight = weight / some(reduced_rows(SUM, semantic))
+    best, index = jax.vmap(lambda row: _best_of_row(row, rule.k))(canonical(weight * semantic + bonus))
+    return Found(best[:, None], index[:, None])
+
+
+def _dots(embeddings: Float[Array, "A N D"], query: Float[Array, "A D"]) -> Float[Array, "A N"]:
+    if embeddings.dtype == jnp.float32:
+        return jnp.einsum("and,ad->an", embeddings, query, precision=_HIGHEST)
+    # XLA:CPU has no fast product of narrow floats, and widens a memory by copying it. A sum it fuses with both.
+    return jnp.sum(embeddings.astype(jnp.float32) * query[:, None, :], axis=-1)
+
+
+def _best_of_row(scores: Float[Array, " N"], k: int) -> tuple[Float[Array, " k"], Int32[Array, " k"]]:
+    n = scores.shape[0]
+    if n <= _LONG_ROW:
+        return top_k(scores, k)
+    groups = groups_of(n, k)
+    rows = jnp.reshape(scores[: groups.number * groups.size], (groups.number, groups.size))
+    members = best_members(groups, jnp.max(rows, axis=1), k)
+    best, place = top_k(scores.at[members].get(mode="fill", fill_value=-jnp.inf), k)
+    return best, members.at[place].get(mode="fill", fill_value=n)
+
+
+def _shared(rule: Rule, operands: Operands, bonus: Float[Array, "A R N"]) -> Found:
+    """Queries that share a memory."""
+    embeddings, inv_norm = operands.embeddings, operands.inv_norm
+
+    def search_chunk(*per_query: Array) -> Found:
+        arguments = embeddings, inv_norm, *per_query
+        if embeddings.shape[0] > 1:
+            return jax.vmap(functools.partial(_one_memory, rule))(*arguments)
+        return Found(*(x[None] for x in _one_memory(rule, *(x[0] for x in arguments))))
+
+    per_query = operands.queries, operands.weight, operands.semantic_temperature, bonus
+    return map_queries(search_chunk, embeddings.shape[1], *per_query)
+
+
+def _one_memory(
+    rule: Rule,
+    embeddings: Float[Array, "N D"],
+    inv_norm: Float[Array, " N"],
+    queries: Float[Array, "Q D"],
+    weight: Float[Array, "T 1"],
+    temperature: Float[Array, "T 1"],
+    bonus: Float[Array, "R N"],
+) -> Found:
+    """Columns of scores [N, Q]."""
+    n, q = embeddings.shape[0], queries.shape[0]
+    groups = groups_of(n, rule.k)
+    inv_norm, bonus = inv_norm[:, None], bonus.T  # [N, 1], [N, R]
+    inv_query_norm, weight, temperature = inverse_norm(queries).T, weight.T, temperature.T  # [1, Q], [1, T], [1, T]
+    dots = jnp.einsum("nd,qd->nq", embeddings.astype(jnp.float32), queries, precision=_HIGHEST)
+
+    def cosines_of(dots: Array, inv_norm: Array) -> Array:
+        return dots * inv_norm * inv_query_norm
+
+    def logits_of(dots: Array, inv_norm: Array, bonus: Array) -> Array:
+        return logits(cosines_of(dots, inv_norm), temperature) + 0.0 * bonus  # NaN where that is
+
+    def plain(dots: Array, inv_norm: Array, bonus: Array) -> Array:
+        return weight * cosines_of(dots, inv_norm) + bonus
+
+    def softmaxed(numerators: Array, bonus: Array) -> Array:
+        return share * numerators + bonus
+
+    per_slot, score_of = (dots, inv_norm, bonus), plain
+    if rule.fusion == "softmax":
+        top = jnp.maximum(reduced_all(groups, GREATEST, logits_of, *per_slot), -MAX)
+        numerators = jnp.exp(logits_of(*per_slot) - top)
+        share = weight / some(reduced_all(groups, SUM, lambda x: x, numerators))
+        per_slot, score_of = (numerators, bonus), softmaxed
+
+    best = canonical(reduced_groups(groups, GREATEST, score_of, *per_slot))
+    members = jax.vmap(lambda best: best_members(groups, best, rule.k), in_axes=1, out_axes=1)(best)  # [members, Q]
+
+    def at_members(x: Array) -> Array:
+        column = jnp.arange(q)[None, :] if x.shape[1] == q else 0
+        return x.at[members, column].get(mode="fill", fill_value=jnp.nan)  # what scores NaN scores -inf
+
+    scores = canonical(score_of(*(at_members(x) for x in per_slot)))
+    best, place = jax.vmap(lambda column: top_k(column, rule.k), in_axes=1)(scores)
+    return Found(best, jnp.take_along_axis(members.T, place, axis=1, mode="fill", fill_value=n))
