@@ -95,6 +95,12 @@ LOOSE_PARAMS = {
     "schedule_steps": 30, "floor": 0.02, "buffer_max_age": 25, "importance_steps": 32,
 }  # fmt: skip
 
+LONG_IS_THE_POINT = [
+    hypothesis.HealthCheck.too_slow,
+    hypothesis.HealthCheck.data_too_large,
+    hypothesis.HealthCheck.large_base_example,
+]
+
 _AXES = np.eye(4, dtype=np.float32)
 EXACT_PLACES = np.concatenate([_AXES, -_AXES[:3], np.ones((1, 4)), np.zeros((1, 4))]).astype(np.float32)
 _RANDOM = np.random.default_rng(7).normal(size=(6, 4))
@@ -430,7 +436,7 @@ def test_loose_lives_agree(kinds, drawn):
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [*EXACT.values(), *LOOSE.values()], ids=[*EXACT, *(f"loose {k}" for k in LOOSE)])
 @hypothesis.given(st.lists(operations, min_size=3, max_size=3))
-@hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))  # long is the point
+@hypothesis.settings(max_examples=25, suppress_health_check=LONG_IS_THE_POINT)
 def test_long_lives_agree(kinds, drawn):
     exact = kinds in EXACT.values()
     kinds = kinds | {"upkeep": True}
