@@ -99,7 +99,8 @@ def test_a_death_counts_as_again_only_where_that_cell_has_killed_before():
         if cell is not None:
             reward[day, 2], place[day, 2] = world.DEATH, cell
             place[day, 3:] = (9, 9)  # where it lies afterwards does not matter
-    lived = agent.Hour(jnp.array(reward), *(jnp.zeros(reward.shape),) * 3, jnp.array(place))
+    other = jnp.zeros(reward.shape)
+    lived = agent.Hour(jnp.array(reward), rpe=other, size=other, alive=other, place=jnp.array(place))
     deaths, again = demo.deaths_of(lived)
     assert deaths.tolist() == [False, True, True, True, False, True]
     assert again.tolist() == [False, False, False, True, False, True]
