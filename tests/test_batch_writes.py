@@ -38,7 +38,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def config_of(kind: str) -> dmem.Config:
-    return dmem.Config(embedding_dim=DIM, duplicates="off", top_k=2, **({"warmup": 0} | KINDS[kind]))
+    kinds: dict[str, Any] = {"warmup": 0} | KINDS[kind]
+    return dmem.Config(embedding_dim=DIM, duplicates="off", top_k=2, **kinds)
 
 
 def params_of(kind: str) -> dmem.Params:
@@ -62,7 +63,7 @@ def programs(kind: str):
         vmapped = jax.jit(jax.vmap(functools.partial(form, config, params)))
         with mock.patch.object(batch_writes, "_SPARE", 2):
             # Unoptimised code computes one key twice and not to the same bit, and a tie then falls both ways.
-            options = {"xla_backend_optimization_level": 1}
+            options: Any = {"xla_backend_optimization_level": 1}
             forms.append(vmapped.lower(*lives(kind, 0)).compile(compiler_options=options))
     return forms
 
@@ -116,7 +117,7 @@ def lives(kind: str, seed: int) -> tuple[dmem.Memory, dmem.Experience]:
     ticks = np.cumsum(random.choice([0, 0, 1, 5, 200], shape), axis=1)
     times = np.choose(
         random.integers(0, 4, agents),
-        [np.minimum(clock + 7, INT_MAX), clock - 2, dmem.UNSET, np.minimum(clock + ticks, INT_MAX)],
+        [np.minimum(clock + 7, INT_MAX), clock - 2, np.full(agents, dmem.UNSET), np.minimum(clock + ticks, INT_MAX)],
     )
     times = np.where(random.random(shape) < 0.1 * (random.random(agents) < 0.3), dmem.UNSET, times)
     rpe = numbers(shape, 0.1) * random.choice([-1, 1], shape).astype(np.float32)

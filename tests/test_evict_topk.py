@@ -1,5 +1,6 @@
 """The n weakest: the tuned form against the definition, and that against plain Python where numbers are exact."""
 
+import dataclasses
 import functools
 import math
 
@@ -88,18 +89,25 @@ def test_it_orders_as_eviction_does():
         sorted_key, slot = evict_topk(strength, store.touched, half_life, store.id >= 0, now, slots)
         return sorted_key, insertion.eviction_key(config, params, dmem.Tier.CORE, store, now)[slot]
 
-    empty = dmem.init(config).core
-    fields = {"strength": strength, "touched": touched, "rpe": np.where(half_life == 50, -1, 1).astype(np.float32)}
-    store = jax.tree.map(jnp.asarray, dmem.Store(**(vars(empty) | fields | {"id": np.where(live, 7, -1)})))
+    rpe = np.where(half_life == 50, -1, 1).astype(np.float32)
+    store = dataclasses.replace(
+        dmem.init(config).core,
+        strength=jnp.asarray(strength),
+        touched=jnp.asarray(touched),
+        rpe=jnp.asarray(rpe),
+        id=jnp.where(live, jnp.int32(7), jnp.int32(-1)),
+    )
     sorted_key, key = both(store, now)
     assert np.asarray(sorted_key).tobytes() == np.asarray(key).tobytes()
     assert (np.diff(sorted_key[np.isfinite(sorted_key)]) >= 0).all()
 
 
 def test_what_does_not_fit_is_named():
-    good = tuple(jnp.asarray(x) for x in arguments(ARG_SPECS["more_than_there_are"], 0, exact=True))
+    strength, touched, half_life, live, now = (
+        jnp.asarray(x) for x in arguments(ARG_SPECS["more_than_there_are"], 0, exact=True)
+    )
     with pytest.raises(ValueError, match=r"^n: expected at least 1, got 0"):
-        api.evict_topk(*good, 0)
+        api.evict_topk(strength, touched, half_life, live, now, 0)
 
 
 @pytest.mark.usefixtures("unchecked")
