@@ -5,11 +5,11 @@ import itertools
 import sys
 from types import ModuleType
 
-from benchmarks import bars, clusters, consolidate, imports, recall, replay, step, write
+from benchmarks import bars, clusters, consolidate, evict_topk, imports, recall, replay, step, write, write_many
 from benchmarks.output import print_json, print_table, progress
 from benchmarks.streams import Work
 
-BENCHMARKS = {"step": step, "write": write, "recall": recall, "consolidate": consolidate}
+BENCHMARKS = {"step": step, "write": write, "write_many": write_many, "recall": recall, "consolidate": consolidate}
 MAX_STORE_BYTES = 2**31  # several contenders hold a store of this size at once
 
 
@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--clusters", type=_positive, default=1024, metavar="N", help="default 1,024")
     command.add_argument("--probes", type=_positive, nargs="+", default=[8, 16, 32], metavar="N", help="[8, 16, 32]")
     _common(command)
+    _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
     command = commands.add_parser("bars", help=_first_line(bars))
     command.add_argument("--strict", action="store_true", help="exit 1 where a bar isn't reached")
@@ -81,6 +82,8 @@ def _works(arguments: argparse.Namespace) -> list[Work]:
 def _records(arguments: argparse.Namespace):
     if arguments.command == "import":
         yield from imports.run(arguments.repeats)
+    elif arguments.command == "evict_topk":
+        yield from evict_topk.run(arguments.repeats)
     elif arguments.command == "replay":
         yield from replay.run(arguments.slots, arguments.draws)
     elif arguments.command == "clusters":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks import imports, step, write
+from benchmarks import imports, step, write, write_many
 from benchmarks.output import Record, progress
 from benchmarks.streams import Work
 
@@ -13,7 +13,7 @@ def bar(text: str, work: dict, figure: float, limit: float, at_least: bool = Fal
 
 
 def run(repeats: int) -> Iterator[Record]:
-    for measured in (search_bars, agents_bar, write_bars, import_bar):
+    for measured in (search_bars, agents_bar, write_bars, write_many_bar, import_bar):
         yield from measured(repeats)
 
 
@@ -65,6 +65,11 @@ def write_bars(repeats: int) -> Iterator[Record]:
         after_row.append(ours["seconds"] - at["row_set"]["seconds"])
     # A fifth is what two runs of the same program may differ by.
     yield bar("write less its row, dim 128 over dim 16", ours["work"], after_row[1] / after_row[0], 1.2)
+
+
+def write_many_bar(repeats: int) -> Iterator[Record]:
+    ours = _measured(write_many.run(Work(1, 4096, 128), [], repeats))["dmem_jax"]
+    yield bar("scan of write over write_many", ours["work"], 1 / ours["ratio"], 5.0, at_least=True)
 
 
 def import_bar(repeats: int) -> Iterator[Record]:

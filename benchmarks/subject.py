@@ -9,12 +9,14 @@ import jax.numpy as jnp
 
 import dmem_jax as dmem
 from benchmarks.streams import FEATURES, Stream, Stretch, Work
+from dmem_jax.config import Duplicates
 
 
 class Subject:
-    """D-MEM with every default (probe duplicates, demotion, softmax fusion) over the rows that its peers hold."""
+    """D-MEM with every default (demotion, softmax fusion, where not told otherwise probe duplicates) over the rows that
+    its peers hold."""
 
-    def __init__(self, work: Work, **params: float):
+    def __init__(self, work: Work, duplicates: Duplicates = "probe", **params: float):
         self.work = work
         # No warm-up: the stores are full, so this is the middle of a life.
         self.config = dmem.Config(
@@ -23,6 +25,7 @@ class Subject:
             buffer_capacity=work.slots - work.core_capacity,
             top_k=work.top_k,
             warmup=0,
+            duplicates=duplicates,
         )
         self.params = dmem.Params.default(self.config, **params)
 

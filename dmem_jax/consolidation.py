@@ -12,7 +12,7 @@ from dmem_jax import inputs
 from dmem_jax.checks import check_acting, check_key
 from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
-from dmem_jax.decay import age, effective_strength
+from dmem_jax.decay import effective_strength
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.insertion import strength_key
 from dmem_jax.merging import merge_leftovers
@@ -22,7 +22,7 @@ from dmem_jax.sampling import replay, reprioritize, strongest
 from dmem_jax.size import current_scale
 from dmem_jax.slots import after, capacity, choose, put, read
 from dmem_jax.types import ConsolidationReport, Memory, ReplayBatch, Store
-from dmem_kernels import first_max, first_min
+from dmem_kernels import age, first_max, first_min
 
 
 def consolidate(

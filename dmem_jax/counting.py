@@ -20,9 +20,3 @@ def subtract_saturating(left: Int32[Array, "*#n"], right: Int32[Array, "*#n"]) -
     overflows = (right < 0) & (left > INT32_MAX + jnp.minimum(right, 0))
     underflows = (right > 0) & (left < _INT32_MIN + jnp.maximum(right, 0))
     return jnp.where(overflows, INT32_MAX, jnp.where(underflows, _INT32_MIN, difference))
-
-
-def elapsed(now: Int32[Array, ""], then: Int32[Array, "*n"]) -> Int32[Array, "*n"]:
-    """now - then, held within int32, for `then` <= `now`: the difference is then right as an unsigned number."""
-    apart = now.astype(jnp.uint32) - then.astype(jnp.uint32)
-    return jnp.minimum(apart, jnp.uint32(INT32_MAX)).astype(jnp.int32)

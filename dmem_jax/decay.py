@@ -3,20 +3,19 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from dmem_jax.counting import elapsed
 from dmem_jax.params import Params
 from dmem_jax.types import Store
+from dmem_kernels import age, log2_decayed
 
 
-def age(now: Int32[Array, ""], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
-    """now - then in clock units, as a float."""
-    return elapsed(now, then).astype(jnp.float32)
+def half_life(params: Params, store: Store) -> Float[Array, "*n"]:
+    """By which each memory fades, clock units."""
+    return jnp.where(store.rpe < 0, params.disaster_half_life, params.half_life)
 
 
 def half_lives_faded(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
     """How many half-lives each memory has faded since it was last touched."""
-    half_life = jnp.where(store.rpe < 0, params.disaster_half_life, params.half_life)
-    return age(now, store.touched) / half_life
+    return age(now, store.touched) / half_life(params, store)
 
 
 def effective_strength(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
@@ -31,6 +30,4 @@ def log2_effective_strength(params: Params, store: Store, now: Int32[Array, ""])
 
     -inf where strength is 0.
     """
-    some = store.strength > 0
-    log2 = jnp.log2(jnp.where(some, store.strength, 1.0)) - half_lives_faded(params, store, now)
-    return jnp.where(some, log2, -jnp.inf)
+    return log2_decayed(store.strength, half_lives_faded(params, store, now))

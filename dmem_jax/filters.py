@@ -2,8 +2,8 @@
 
 from jaxtyping import Array, Bool, Int32
 
-from dmem_jax.counting import elapsed
 from dmem_jax.types import UNSET, Query, Shadow, Store
+from dmem_kernels import elapsed
 
 
 def asked_for(query: Query, rows: Store | Shadow, now: Int32[Array, ""]) -> Bool[Array, " n"]:

@@ -4,32 +4,30 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
 from dmem_jax.config import Config
-from dmem_jax.decay import age, log2_effective_strength
+from dmem_jax.decay import half_life
 from dmem_jax.duplicates import updated
 from dmem_jax.params import Params
 from dmem_jax.slots import after, capacity, choose, put, read
 from dmem_jax.types import Memory, Store, Tier
-from dmem_kernels import canonical, first_min
-
-_LEAST = float(np.finfo(np.float32).min)
+from dmem_kernels import canonical, decayed_key, first_min
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where an experience ended up. Ids are -1 where none is meant."""
+    """Where an experience ended up, or each of many. Ids are -1 where none is meant."""
 
-    stored: Bool[Array, ""]  # as a new memory
-    merged: Bool[Array, ""]  # into its duplicate
-    id: Int32[Array, ""]  # of the memory that holds it
-    tier: Int32[Array, ""]
-    slot: Int32[Array, ""]  # (Tier.BUFFER, its capacity) where nothing was written
-    evicted_id: Int32[Array, ""]
-    demoted_id: Int32[Array, ""]
+    stored: Bool[Array, "*b"]  # as a new memory
+    merged: Bool[Array, "*b"]  # into its duplicate
+    id: Int32[Array, "*b"]  # of the memory that holds it
+    tier: Int32[Array, "*b"]
+    slot: Int32[Array, "*b"]  # (Tier.BUFFER, its capacity) where nothing was written
+    evicted_id: Int32[Array, "*b"]
+    demoted_id: Int32[Array, "*b"]
+    demoted_slot: Int32[Array, "*b"]  # of the buffer, its capacity where nothing was demoted
 
 
 def eviction_key(config: Config, params: Params, tier: Tier, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
@@ -38,21 +36,21 @@ def eviction_key(config: Config, params: Params, tier: Tier, store: Store, now: 
     -inf is a free slot; a live memory of strength 0 stands just above. Strengths that differ by less than some 1e-6 of
     themselves have one logarithm in float32, and tie.
     """
-    if tier == Tier.BUFFER and config.buffer_eviction == "age_frequency":
-        successes = jnp.log2(1.0 + store.successes.astype(jnp.float32))
-        key = successes - age(now, store.touched) / params.buffer_half_life
-    else:
-        return strength_key(params, store, now)
-    return _of_live(store, key)
+    worth, fades_by = priority(config, params, tier, store)
+    return canonical(decayed_key(worth, store.touched, fades_by, store.id >= 0, now))
 
 
 def strength_key(params: Params, store: Store, now: Int32[Array, ""]) -> Float[Array, "*n"]:
     """The same by strength alone."""
-    return _of_live(store, log2_effective_strength(params, store, now))
+    return canonical(decayed_key(store.strength, store.touched, half_life(params, store), store.id >= 0, now))
 
 
-def _of_live(store: Store, key: Array) -> Array:
-    return canonical(jnp.where(store.id < 0, -jnp.inf, jnp.maximum(key, _LEAST)))
+def priority(config: Config, params: Params, tier: Tier, store: Store) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """What a memory stays for, and the half-life by which it fades."""
+    if tier == Tier.BUFFER and config.buffer_eviction == "age_frequency":
+        worth = 1.0 + store.successes.astype(jnp.float32)
+        return worth, jnp.full_like(worth, params.buffer_half_life)
+    return store.strength, half_life(params, store)
 
 
 def insert(
@@ -122,5 +120,6 @@ def insert(
         slot=jnp.where(holds_in_core, core_slot, buffer_written),
         evicted_id=evicted_id,
         demoted_id=jnp.where(pushed_out & buffer_takes, core_row.id, -1),
+        demoted_slot=jnp.where(pushed_out, buffer_written, capacity(buffer)),
     )
     return dataclasses.replace(memory, core=core, buffer=buffer), placement

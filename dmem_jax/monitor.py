@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
 
 from dmem_jax.config import Config
-from dmem_jax.counting import elapsed
 from dmem_jax.decay import effective_strength
 from dmem_jax.errors import ArgumentTypeError
 from dmem_jax.gating import gate
@@ -16,6 +15,7 @@ from dmem_jax.params import Params
 from dmem_jax.quantiles import quantiles
 from dmem_jax.size import current_scale
 from dmem_jax.types import Memory, Stats, Store
+from dmem_kernels import elapsed
 
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9, "q98": 0.98}
 BINS = 32

@@ -66,6 +66,13 @@ def test_write_measures_the_gate_and_donation():
 
 
 @pytest.mark.slow
+def test_write_many_is_timed_in_a_scan_and_by_call():
+    measured = records(run("write_many", *TINY, "--json"))
+    check(measured, "write_many", {"agents": 4, "slots": 16, "dim": 8, "experiences": 64})
+    assert measured.keys() == {"dmem_jax", "dmem_jax_call"}
+
+
+@pytest.mark.slow
 def test_import_as_json_and_as_a_table():
     check(records(run("import", "--repeats", "1", "--json")), "import", {})
     table = run("import", "--repeats", "1")

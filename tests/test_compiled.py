@@ -4,12 +4,14 @@ Run on the program that users get: other tests compile with fewer optimisations.
 """
 
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import dmem_jax as dmem
+from dmem_jax import batch_writes
 from tests.hlo import computations, whole_writes
 from tests.lives import PAYLOAD, random_experiences, random_queries
 from tests.test_laws import AGENTS, KINDS, fresh_carry, life_step, seldom, small_config
@@ -56,6 +58,28 @@ def test_no_conditional_and_no_select_over_a_store(index):
     instructions = [i for body in computations(text).values() for i in body]
     assert "conditional" not in {i["op"] for i in instructions}
     assert not [i["name"] for i in instructions if i["op"] == "select" and i["shape"] in shapes]
+
+
+def test_many_writes_move_rows_in_place():
+    """Batches in a loop, cut short and with fewer slots to choose from than there are."""
+    config = small_config(duplicates="off")
+    carry, _ = fresh_carry(config)
+    many = [random_experiences(config, jax.random.key(i), AGENTS) for i in range(8)]
+    many = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *many)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def loop(memories, many, params):
+        def body(memories, _):
+            return jax.vmap(dmem.write_many, in_axes=(None, None, 0, 0))(config, params, memories, many)
+
+        return jax.lax.scan(body, memories, None, length=3)
+
+    with mock.patch.multiple(batch_writes, _BATCH=4, _SPARE=1):
+        text = str(loop.lower(carry, many, dmem.Params.default(config)).compile().as_text())
+    shapes = wide_shapes(carry.core) | wide_shapes(carry.buffer)
+    assert any(shape in text for shape in shapes)
+    assert whole_writes(text, shapes) == []
+    assert not [line for line in text.splitlines() if " conditional(" in line]
 
 
 def test_temporary_memory_is_a_tenth_of_the_stores():

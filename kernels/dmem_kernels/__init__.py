@@ -1,6 +1,19 @@
-"""Array kernels that know nothing of memories: canonical scores, selections made on them, score and selection fused."""
+"""Array kernels that know nothing of memories: decay, canonical scores, the selections made on them, and both fused."""
 
+from dmem_kernels.decay import age, decayed_key, elapsed, log2_decayed
 from dmem_kernels.fused_topk import TopK, expected_recall, fused_topk
 from dmem_kernels.selection import canonical, first_max, first_min, top_k
 
-__all__ = ["TopK", "canonical", "expected_recall", "first_max", "first_min", "fused_topk", "top_k"]
+__all__ = [
+    "TopK",
+    "age",
+    "canonical",
+    "decayed_key",
+    "elapsed",
+    "expected_recall",
+    "first_max",
+    "first_min",
+    "fused_topk",
+    "log2_decayed",
+    "top_k",
+]

@@ -1,0 +1,127 @@
+"""What becomes of an experience apart from its place: before, what the gate makes of it; afterwards, the account."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32
+
+from dmem_jax.config import Config
+from dmem_jax.counting import INT32_MAX, add_saturating
+from dmem_jax.gating import gate, route
+from dmem_jax.insertion import Placement
+from dmem_jax.params import Params
+from dmem_jax.similarity import inverse_norm
+from dmem_jax.size import observe, surprise_size
+from dmem_jax.types import UNSET, Experience, Memory, Route, Stats, Store, Tier, WriteInfo
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the gate makes of an experience, or of each of many, whatever is stored."""
+
+    valid: Bool[Array, "*b"]  # neither padding nor with a number that is none; else all of the following is meaningless
+    magnitude: Float[Array, "*b"]  # |rpe|, reward units
+    size: Float[Array, "*b"]
+    opening: Float[Array, "*b"]
+    route: Int32[Array, "*b"]  # Route.DROPPED, BUFFER or CORE: where it wants to go
+
+    def admitted(self, next_id: Int32[Array, ""]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        """Whether it may enter core, and whether the buffer; neither once the ids have run out."""
+        may = self.valid & (next_id < INT32_MAX)
+        return may & (self.route == Route.CORE), may & (self.route == Route.BUFFER)
+
+
+def judge(
+    config: Config, params: Params, memory: Memory, experience: Experience, valid: Bool[Array, ""]
+) -> tuple[Memory, Verdict]:
+    """Clock, size, route of an experience, `valid` or not; and the memory, whose clock and router have moved on."""
+    timed = jnp.maximum(memory.clock, experience.time)
+    counted = add_saturating(memory.clock, jnp.ones_like(memory.clock))
+    now = jnp.where(valid, jnp.where(experience.time == UNSET, counted, timed), memory.clock)
+
+    magnitude = jnp.where(valid, jnp.abs(experience.rpe), 0.0)
+    size = surprise_size(config, memory.router, magnitude)
+    opening = gate(params, size, experience.gate_logit)
+    wanted = route(config, params, memory, magnitude, size, opening)
+    router = observe(config, params, memory.router, magnitude, size, valid)
+    verdict = Verdict(valid=valid, magnitude=magnitude, size=size, opening=opening, route=wanted)
+    return dataclasses.replace(memory, router=router, clock=now), verdict
+
+
+def as_row(
+    config: Config, experience: Experience, verdict: Verdict, now: Int32[Array, ""], id_: Int32[Array, ""]
+) -> Store:
+    """The experience as a memory that could be stored."""
+    zero = jnp.zeros_like(now)
+    strength = verdict.opening * verdict.magnitude
+    return Store(
+        embedding=experience.embedding,
+        inv_norm=inverse_norm(experience.embedding),
+        rpe=experience.rpe,
+        reward=experience.reward,
+        value=experience.value,
+        task=experience.task,
+        time=now,
+        strength=strength,
+        written_strength=strength,
+        touched=now,
+        recalls=zero,
+        successes=zero,
+        count=zero + 1,
+        contradicted=jnp.zeros_like(zero, bool),
+        id=id_,
+        payload=experience.payload,
+        next_embedding=experience.next_embedding if config.store_next else None,
+        discount=experience.discount if config.store_next else None,
+    )
+
+
+def account(
+    stats: Stats,
+    experience: Experience,
+    verdict: Verdict,
+    placed: Placement,
+    *,
+    admitted: Bool[Array, "*b"],
+    is_duplicate: Bool[Array, "*b"],
+    is_contradiction: Bool[Array, "*b"],
+    unprobed: Bool[Array, "*b"],
+) -> tuple[Stats, WriteInfo]:
+    """What is told of an experience, and the counters after it; or of many at once, all of them with axes [*b]."""
+    kept_as = jnp.where(placed.tier == Tier.CORE, jnp.int32(Route.CORE), jnp.int32(Route.BUFFER))
+    kept_as = jnp.where(placed.stored, kept_as, jnp.int32(Route.REFUSED))
+    kept_as = jnp.where(is_duplicate, jnp.int32(Route.REFRESHED), kept_as)
+    kept_as = jnp.where(placed.merged, jnp.int32(Route.MERGED), kept_as)
+    kept_as = jnp.where(admitted, kept_as, jnp.int32(Route.DROPPED))
+    became = jnp.where(verdict.valid, kept_as, jnp.int32(Route.INVALID))
+    info = WriteInfo(
+        route=became,
+        id=placed.id,
+        tier=placed.tier,
+        slot=placed.slot,
+        size=jnp.where(verdict.valid, verdict.size, 0.0),
+        gate=jnp.where(verdict.valid, verdict.opening, 0.0),
+        evicted_id=placed.evicted_id,
+        demoted_id=placed.demoted_id,
+        merged_id=jnp.where(is_duplicate, placed.id, -1),
+    )
+    happened = {
+        "seen": experience.valid,
+        "invalid": experience.valid & ~verdict.valid,
+        "dropped": became == Route.DROPPED,
+        "refused": became == Route.REFUSED,
+        "refreshed": became == Route.REFRESHED,
+        "merged": became == Route.MERGED,
+        "stored": placed.stored,
+        "evicted": placed.evicted_id >= 0,
+        "demoted": placed.demoted_id >= 0,
+        "contradicted": is_contradiction,
+        "unprobed": unprobed,
+        "exhausted": verdict.valid & ~admitted & (verdict.route != Route.DROPPED),
+    }
+    raised = {
+        name: add_saturating(getattr(stats, name), jnp.sum(times, dtype=jnp.int32)) for name, times in happened.items()
+    }
+    return dataclasses.replace(stats, **raised), info
