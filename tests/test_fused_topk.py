@@ -1,6 +1,7 @@
 """Score, mask and top-k in one: every implementation finds what the plain formulas say, however it is called."""
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -96,8 +97,18 @@ def skip_unsupported(implementation: str, spec: ArgSpec) -> None:
         pytest.skip("not a shape for this kernel")
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("spec", TESTED, ids=lambda spec: spec.name)
+def shapes() -> list:
+    """Interpreted kernels take seconds each: what all can do is tested of them now, the rest nightly."""
+
+    def marks(spec: ArgSpec, implementation: str) -> list:
+        waits = implementation.startswith("pallas") and spec.name != "for every kernel"
+        return [pytest.mark.slow] if waits else []
+
+    each = itertools.product(TESTED, IMPLEMENTATIONS)
+    return [pytest.param(spec, name, id=f"{spec.name}-{name}", marks=marks(spec, name)) for spec, name in each]
+
+
+@pytest.mark.parametrize(("spec", "implementation"), shapes())
 def test_every_shape(implementation, spec):
     skip_unsupported(implementation, spec)
     agents = spec.agents is not None
@@ -231,7 +242,7 @@ def plain_scores(args, named, indices):
     return tuple(jnp.take_along_axis(x, indices, axis=1) for x in (scores, cosines))
 
 
-@pytest.mark.parametrize("fusion", ["plain", "softmax"])
+@pytest.mark.parametrize("fusion", [pytest.param("plain", marks=pytest.mark.slow), "softmax"])
 def test_gradients_are_the_references(fusion, monkeypatch):
     args, named = arguments(ArgSpec("", slots=24, dim=8, k=3, queries=4, fusion=fusion))
     monkeypatch.setattr(chunks, "_CHUNK_BYTES", 2 * 4 * 24)  # two queries at a time
@@ -254,6 +265,7 @@ def test_gradients_are_the_references(fusion, monkeypatch):
         assert np.any(ours != 0) or fusion == "plain"  # which has no temperatures
 
 
+@pytest.mark.slow
 def test_gradients_and_vmap_commute_and_free_slots_hold_anything():
     spec = ArgSpec("", slots=24, dim=8, k=3, agents=3)
     args, named = arguments(spec)

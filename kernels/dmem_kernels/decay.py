@@ -22,8 +22,9 @@ def age(now: Int32[Array, ""], then: Int32[Array, "*n"]) -> Float[Array, "*n"]:
 def log2_decayed(strength: Float[Array, "*n"], half_lives: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """log2(strength * 2^-half_lives); -inf where `strength` is 0."""
     some = strength > 0
-    log2 = jnp.log2(jnp.where(some, strength, 1.0)) - half_lives
-    return jnp.where(some, log2, -jnp.inf)
+    # The select stands between the logarithm, which ends in a product, and the difference: XLA:CPU makes one rounding
+    # of a product and a difference in one fusion and two in another, and a tie would fall both ways in one write.
+    return jnp.where(some, jnp.log2(jnp.where(some, strength, 1.0)), -jnp.inf) - half_lives
 
 
 def decayed_key(
