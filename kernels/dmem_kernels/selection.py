@@ -68,11 +68,10 @@ def _by_rounds(scores: Array, k: int) -> tuple[Array, Array]:
     """
     order = jnp.arange(scores.shape[-1], dtype=jnp.int32)
 
-    def round_of(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        taken, found, index = carry
+    def round_of(taken: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         best = jnp.max(jnp.where(taken, -jnp.inf, scores))
         place = _first_index((scores == best) & ~taken)
-        return taken | (order == place), found.at[i].set(best), index.at[i].set(place)
+        return taken | (order == place), (best, place)
 
-    start = jnp.zeros(scores.shape, bool), jnp.zeros(k, scores.dtype), jnp.zeros(k, jnp.int32)
-    return jax.lax.fori_loop(0, k, round_of, start)[1:]
+    none = jnp.isnan(scores)  # as no canonical score is: an array that varies over devices where scores do
+    return jax.lax.scan(round_of, none, None, length=k)[1]
