@@ -6,7 +6,9 @@ find, and `contender`.
 """
 
 import importlib
+import itertools
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ from dmem_kernels.fused_topk import fused_topk
 from dmem_kernels.fused_topk.arg_specs import ArgSpec
 
 INDEX_BYTES = 2**27  # peers that visit one agent after another run as many as hold this much, beyond any cache
+THREADS = tuple({1, os.cpu_count() or 1})
 
 
 class Fused:
@@ -82,28 +85,49 @@ class ApproxMaxK(MatmulTopK):
 
 
 class Host:
-    """Libraries and NumPy, which read the embeddings of the agents they run in NumPy's arrays."""
+    """Libraries and NumPy, which read the embeddings of the agents they run in NumPy's arrays.
+
+    Of its `settings` each takes the quickest, by a trial: which one that is depends on the work, the release and the
+    machine, up to a factor of ten.
+    """
 
     all_at_once = False  # or one agent after another
+    settings: tuple[Any, ...] = (None,)
 
     def __init__(self, spec: ArgSpec, store: Store):
-        agents, *_ = shape(spec)
+        agents, queries, *_ = shape(spec)
         self.k = min(spec.k, spec.slots)
         self.agents_run = agents if self.all_at_once else min(agents, max(1, INDEX_BYTES * agents // nbytes(spec)))
         self.share = self.agents_run / agents
-        self.threads = os.cpu_count() or 1 if agents == 1 else 1  # waking another takes longer than one small search
         self.embeddings = np.asarray(store["embeddings"][: self.agents_run])
         self.prepare()
+        query = np.resize(self.embeddings[0], (queries, spec.dim))
+        self.setting = min(self.settings, key=lambda setting: self.trial(setting, query))
 
     def prepare(self) -> None:
         pass
+
+    def use(self, setting: Any) -> None:
+        """Before searches."""
 
     def search(self, agent: int, query: np.ndarray) -> np.ndarray:
         """Slots [Q, k] of the nearest to [Q, D]."""
         raise NotImplementedError
 
+    def trial(self, setting: Any, query: np.ndarray) -> float:
+        if len(self.settings) == 1:
+            return 0.0
+        self.use(setting)
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            self.search(0, query)
+            seconds.append(time.perf_counter() - start)
+        return min(seconds)
+
     def find(self, x: Queries) -> np.ndarray:
         query = np.asarray(x["query"])
+        self.use(self.setting)
         return np.stack([self.search(agent, query[agent]) for agent in range(self.agents_run)])
 
     def contender(self, stream: Stream) -> Contender:
@@ -111,35 +135,39 @@ class Host:
 
 
 class FaissFlat(Host):
-    """`IndexFlatIP`, which multiplies by BLAS from `BLAS_QUERIES` on, as faiss long did by default. The default of
-    1.15 takes BLAS much later: with it 64 queries of 100,000 x 384 take ten times as long."""
+    """`IndexFlatIP`. Its settings: how many threads, and from how many queries on it multiplies by BLAS."""
 
-    BLAS_QUERIES = 20
+    settings = tuple(itertools.product(THREADS, (1, 2**30)))
 
     def prepare(self) -> None:
         import faiss
 
-        self.faiss = faiss
-        self.indices = []
+        self.faiss, self.indices = faiss, []
         for embeddings in self.embeddings:
             self.indices.append(faiss.IndexFlatIP(embeddings.shape[1]))
             self.indices[-1].add(embeddings)
 
-    def find(self, x: Queries) -> np.ndarray:
-        self.faiss.omp_set_num_threads(self.threads)
-        by_blas = x["query"].shape[1] >= self.BLAS_QUERIES
-        self.faiss.cvar.distance_compute_blas_threshold = 1 if by_blas else 2**30
-        return super().find(x)
+    def use(self, setting: tuple[int, int]) -> None:
+        threads, blas_threshold = setting
+        self.faiss.omp_set_num_threads(threads)
+        self.faiss.cvar.distance_compute_blas_threshold = blas_threshold
 
     def search(self, agent: int, query: np.ndarray) -> np.ndarray:
         return self.indices[agent].search(query, self.k)[1]
 
 
 class UsearchExact(Host):
+    """`search(..., exact=True)`. Its setting: how many threads."""
+
+    settings = THREADS
+
     def prepare(self) -> None:
         from usearch import index
 
-        self.search_exact, self.metric = index.search, index.MetricKind.IP
+        self.search_exact, self.metric = index.search, index.MetricKind.IP  # pyright: ignore[reportPrivateImportUsage]  (documented so)
+
+    def use(self, setting: int) -> None:
+        self.threads = setting
 
     def search(self, agent: int, query: np.ndarray) -> np.ndarray:
         found = self.search_exact(self.embeddings[agent], query, self.k, self.metric, exact=True, threads=self.threads)

@@ -15,8 +15,8 @@ SOME_AGENTS = 64  # stores of so many are drawn, and repeated for the rest: what
 
 
 def work(agents: int, queries: int, memories: int, dim: int, top_k: int, fusion: str) -> ArgSpec:
-    axes = [size if size > 1 else None for size in (queries, agents)]
-    return ArgSpec("given", memories, dim, top_k, *axes, fusion)
+    several = lambda size: size if size > 1 else None  # noqa: E731
+    return ArgSpec("", memories, dim, top_k, queries=several(queries), agents=several(agents), fusion=fusion)
 
 
 def sweep() -> list[ArgSpec]:
