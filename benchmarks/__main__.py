@@ -4,8 +4,22 @@ import argparse
 import itertools
 import sys
 from types import ModuleType
+from typing import Any
 
-from benchmarks import bars, clusters, consolidate, evict_topk, imports, recall, replay, step, write, write_many
+from benchmarks import (
+    bars,
+    clusters,
+    consolidate,
+    evict_topk,
+    imports,
+    kernel_works,
+    kernels,
+    recall,
+    replay,
+    step,
+    write,
+    write_many,
+)
 from benchmarks.output import print_json, print_table, progress
 from benchmarks.streams import Work
 
@@ -26,6 +40,15 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--sweep", action="store_true", help="the sizes of the documents instead")
         command.add_argument("--peers", help="names joined by commas, or none; default all (in a sweep the cheap ones)")
         _common(command)
+    command = commands.add_parser("kernels", help=_first_line(kernels))
+    for size, default in kernels.DEFAULTS.items():
+        option = f"--{size.replace('_', '-')}"
+        command.add_argument(option, type=_positive, nargs="+", default=default, metavar="N", help=str(default))
+    command.add_argument("--fusion", choices=kernels.FUSIONS, nargs="+", default=kernels.FUSIONS, help="default both")
+    command.add_argument("--sweep", action="store_true", help="the sizes of the documents instead")
+    command.add_argument("--peers", help="names joined by commas, or none; default all (in a sweep the cheap ones)")
+    command.add_argument("--picture", metavar="FILE", help="a roofline, by matplotlib")
+    _common(command)
     command = commands.add_parser("replay", help=_first_line(replay))
     command.add_argument("--slots", type=_positive, default=2**18, metavar="N", help="default 262,144")
     command.add_argument("--draws", type=_positive, default=10**8, metavar="N", help="default 100,000,000")
@@ -62,7 +85,7 @@ def _common(command: argparse.ArgumentParser) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> list[str]:
-    module = BENCHMARKS[arguments.command]
+    module = (BENCHMARKS | {"kernels": kernels})[arguments.command]
     if arguments.peers is None:
         return module.SWEEP_PEERS if arguments.sweep else module.DEFAULT_PEERS
     names = [name for name in arguments.peers.split(",") if name not in ("", "none")]
@@ -79,6 +102,19 @@ def _works(arguments: argparse.Namespace) -> list[Work]:
     return [Work(*size, arguments.top_k) for size in sizes]
 
 
+def _specs(arguments: argparse.Namespace) -> list[kernel_works.ArgSpec]:
+    sizes = itertools.product(*(getattr(arguments, name) for name in (*kernels.DEFAULTS, "fusion")))
+    specs = kernel_works.sweep() if arguments.sweep else [kernel_works.work(*size) for size in sizes]
+    return [spec for spec in specs if not _too_large("kernels", spec, kernel_works.nbytes(spec))]
+
+
+def _too_large(command: str, work: Any, nbytes: int) -> bool:
+    too_large = nbytes > MAX_STORE_BYTES
+    if too_large:
+        progress(f"{command}: {work} left out, its embeddings take {nbytes / 1e9:.1f} GB")
+    return too_large
+
+
 def _records(arguments: argparse.Namespace):
     if arguments.command == "import":
         yield from imports.run(arguments.repeats)
@@ -89,13 +125,14 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "clusters":
         sizes = (arguments.memories, arguments.dim, arguments.clusters)
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
+    elif arguments.command == "kernels":
+        yield from kernels.run(_specs(arguments), _peers(arguments), arguments.repeats, arguments.picture)
     elif arguments.command == "bars":
         yield from bars.run(arguments.repeats)
     else:
         peers = _peers(arguments)
         for work in _works(arguments):
-            if work.nbytes > MAX_STORE_BYTES:
-                progress(f"{arguments.command}: {work} left out, its embeddings take {work.nbytes / 1e9:.1f} GB")
+            if _too_large(arguments.command, work, work.nbytes):
                 continue
             progress(f"{arguments.command}: {work}")
             yield from BENCHMARKS[arguments.command].run(work, peers, arguments.repeats)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks import imports, step, write, write_many
+from benchmarks import imports, kernel_works, kernels, step, write, write_many
 from benchmarks.output import Record, progress
 from benchmarks.streams import Work
 
@@ -13,7 +13,7 @@ def bar(text: str, work: dict, figure: float, limit: float, at_least: bool = Fal
 
 
 def run(repeats: int) -> Iterator[Record]:
-    for measured in (search_bars, agents_bar, write_bars, write_many_bar, import_bar):
+    for measured in (search_bars, agents_bar, write_bars, write_many_bar, kernel_bars, import_bar):
         yield from measured(repeats)
 
 
@@ -70,6 +70,26 @@ def write_bars(repeats: int) -> Iterator[Record]:
 def write_many_bar(repeats: int) -> Iterator[Record]:
     ours = _measured(write_many.run(Work(1, 4096, 128), [], repeats))["dmem_jax"]
     yield bar("scan of write over write_many", ours["work"], 1 / ours["ratio"], 5.0, at_least=True)
+
+
+def kernel_bars(repeats: int) -> Iterator[Record]:
+    peers = ["faiss_flat", "usearch_exact", "numpy"]
+    for fusion, limit in (("plain", 1.1), ("softmax", 1.5)):
+        spec = kernel_works.work(1, 64, 100_000, 384, 10, fusion)
+        at = _measured(kernels.measure(spec, peers, repeats))
+        ours = at.pop("dmem_kernels")
+        yield bar("fused_topk over the matmul alone", ours["work"], ours["ratio"], limit)
+        for name, rival in at.items():
+            yield bar(f"searches per second over {name}", ours["work"], rival["times_ours"], 1.5, at_least=True)
+    one_query = (1, 1, 1_000_000, 128, 10, "plain")
+    many_agents = (1024, 1, 512, 128, 8, "softmax")
+    for work, limit in ((one_query, 1.08), (many_agents, 1.3)):
+        ours = _measured(kernels.measure(kernel_works.work(*work), [], repeats))["dmem_kernels"]
+        yield bar("fused_topk over one pass", ours["work"], ours["ratio"], limit)
+    for fusion in kernels.FUSIONS:
+        spec = kernel_works.work(1, 1024, 1_000_000, 128, 10, fusion)
+        gib = kernels.temporary_bytes(spec) / 2**30
+        yield bar("GiB that fused_topk takes for a while", kernel_works.record(spec), gib, 1.0)
 
 
 def import_bar(repeats: int) -> Iterator[Record]:

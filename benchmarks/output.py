@@ -38,8 +38,9 @@ def print_table(records: Iterable[Record]) -> list[Record]:
         for row in table:
             rich_table.add_row(*row)
         console = Console()
-        # Figures are to be read, also where the output goes to a file and rich assumes 80 columns.
-        console.width = max(console.width, 120)
+        # Figures are to be read, also where the output goes to a file and rich assumes 80 columns: no word is cut.
+        words = [[len(word) for cell in cells for word in cell.split()] for cells in zip(columns, *table, strict=True)]
+        console.width = max(console.width, 120, sum(max(lengths) + 3 for lengths in words) + 1)
         console.print(rich_table)
     return done
 

@@ -21,6 +21,14 @@ def run(*arguments: str, path: str = "") -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
 
 
+def run_code(code: str) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def records(done: subprocess.CompletedProcess) -> dict[str, dict]:
     """By implementation."""
     assert done.returncode == 0, done.stderr
@@ -41,6 +49,55 @@ def test_step_measures_its_peers_in_the_same_run():
     assert {"dmem_jax", "plain_jax", "numpy_batched"} <= measured.keys()
     assert measured["dmem_jax"]["ratio_to_plain_jax"] > 0
     assert "ratio_to_plain_jax" not in measured["plain_jax"]
+
+
+KERNEL = ["--memories", "40", "--dim", "8", "--top-k", "3", "--fusion", "softmax", "--repeats", "1"]
+
+
+@pytest.mark.slow
+def test_kernels_measures_its_peers_and_draws_a_roofline(tmp_path):
+    (tmp_path / "usearch.py").write_text("raise ImportError")
+    out = tmp_path / "pictures" / "roofline.png"
+    done = run("kernels", *KERNEL, "--queries", "2", "--picture", str(out), "--json", path=str(tmp_path))
+    measured = records(done)
+    ceiling = measured.pop("ceiling")
+    assert min(ceiling["gb_per_s"], ceiling["gflop_per_s"]) > 0
+    check(measured, "kernels", {"agents": 1, "queries": 2, "memories": 40, "dim": 8, "top_k": 3, "fusion": "softmax"})
+    assert {"dmem_kernels", "unfused", "matmul_top_k", "approx_max_k", "numpy"} <= measured.keys()
+    assert all(record["share"] > 0 for record in measured.values())
+    assert measured["dmem_kernels"]["temp_gib"] > 0
+    assert "usearch_exact" not in measured
+    assert "usearch is not installed" in done.stderr
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_kernels_tells_the_memory_of_a_work_too_long_to_run():
+    sizes = ["--queries", "1024", "--memories", "1000000", "--dim", "128", "--top-k", "10", "--fusion", "plain"]
+    ours = records(run("kernels", *sizes, "--json"))["dmem_kernels"]
+    assert "seconds" not in ours
+    assert 0 < ours["temp_gib"] < 1 < ours["all_scores_gib"]
+
+
+@pytest.mark.slow
+def test_the_peers_of_kernels_find_the_same():
+    """A peer that didn't would be measured at another work."""
+    code = """
+import dataclasses, numpy
+from benchmarks import kernel_works, kernel_peers
+for agents, queries in ((1, 1), (1, 30), (3, 1), (70, 2)):
+    spec = kernel_works.work(agents, queries, memories=300, dim=16, top_k=5, fusion="plain")
+    store, x = kernel_works.store(spec), {k: v[0] for k, v in kernel_works.Stream(spec)(0).items()}
+    dots = numpy.einsum("aqd,and->aqn", x["query"], store["embeddings"])
+    truth = numpy.argsort(-dots, axis=-1)[..., :5]
+    made = kernel_peers.make_peers(list(kernel_peers.PEERS), spec, store)
+    unfused, ours = made.pop("unfused"), kernel_peers.Fused(spec, store)
+    numpy.testing.assert_array_equal(ours.find(x), unfused.find(x))
+    assert {"matmul_top_k", "approx_max_k", "numpy"} <= made.keys()
+    for name, peer in made.items():
+        numpy.testing.assert_array_equal(peer.find(x), truth, err_msg=name)
+"""
+    run_code(code)
 
 
 @pytest.mark.slow
@@ -124,8 +181,4 @@ assert not silent, (silent, stats)
 assert 0.4 < stats["dropped"] / stats["seen"] < 0.6, stats
 assert bool((loop.carry.core.id >= 0).all()) and bool((loop.carry.buffer.id >= 0).all())
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
+    run_code(code)
