@@ -43,6 +43,7 @@ def check(measured: dict[str, dict], benchmark: str, work: dict) -> None:
         assert min(record["seconds"], record["floor_seconds"], record["ratio"]) > 0
 
 
+@pytest.mark.slow
 def test_step_measures_its_peers_in_the_same_run():
     measured = records(run("step", *TINY, "--json"))
     check(measured, "step", {"agents": 4, "slots": 16, "dim": 8, "top_k": 3})

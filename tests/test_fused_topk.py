@@ -185,7 +185,12 @@ def cases(implementation: Any, fusion: str):
 # The softmax forms hold all that the plain ones do; only XLA's differ in how they are made.
 @pytest.mark.parametrize(
     ("implementation", "fusion"),
-    [("xla", "plain"), *((implementation, "softmax") for implementation in IMPLEMENTATIONS)],
+    [
+        ("xla", "plain"),
+        ("reference", "softmax"),
+        ("xla", "softmax"),
+        *(pytest.param(kernel, "softmax", marks=pytest.mark.slow) for kernel in ("pallas_tpu", "pallas_gpu")),
+    ],
 )
 @pytest.mark.parametrize("name", CASES)
 def test_case(name, implementation, fusion):

@@ -276,7 +276,6 @@ def test_nothing_is_known_and_nothing_slopes_where_nothing_was_met(temperature):
 # ---- soft and hard
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(("core", "buffer", "warmup"), [(3, 4, 5), (4, 0, 0)])
 def test_as_temperatures_fall_the_soft_memory_becomes_the_hard_one(core, buffer, warmup):
     steps = 30
@@ -357,7 +356,6 @@ def toy():
     return met, jnp.asarray(embedding[wanted], jnp.float32), jnp.asarray(what[wanted, None])
 
 
-@pytest.mark.quick
 def test_training_finds_what_will_be_asked_for_and_the_hard_memory_keeps_it():
     met, asked, right = toy()
     gate_config = GateConfig(D, hidden=(), optimizer=optax.adam(0.1))
