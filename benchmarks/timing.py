@@ -14,36 +14,43 @@ Contender = Callable[[int], float]
 
 
 class ScanLoop:
-    """A body in a jitted `lax.scan` over a fresh stretch of the stream each round, its carry donated."""
+    """A body in a jitted `lax.scan` over a fresh stretch of the stream each round, its carry donated.
+
+    What a step found is carried to the next one, which overwrites it, as in a training loop that acts on it. So a
+    compiler can leave out nothing of a step, and no stack of all steps' results is written.
+    """
 
     def __init__(self, body: Callable, carry: Any, stream: Callable[[int], Any]):
-        self.program = jax.jit(lambda carry, xs: jax.lax.scan(body, carry, xs), donate_argnums=0)
-        self.carry, self.stream = carry, stream
+        def program(state: Any, xs: Any):
+            return jax.lax.scan(lambda state, x: (body(state[0], x), None), state, xs)[0]
+
+        self.program = jax.jit(program, donate_argnums=0)
+        self.state, self.stream = (carry, _nothing_found(body, carry, stream)), stream
 
     def __call__(self, round: int) -> float:
         xs = jax.block_until_ready(self.stream(round))
         steps = jax.tree.leaves(xs)[0].shape[0]
         start = time.perf_counter()
-        self.carry, _ = jax.block_until_ready(self.program(self.carry, xs))
+        self.state = jax.block_until_ready(self.program(self.state, xs))
         return (time.perf_counter() - start) / steps
 
 
 class ReadLoop(ScanLoop):
-    """A body that only reads `store`, which is not donated: contenders share it.
-
-    The carry is what the last step found. So a compiler can leave out nothing of a step, and no stack of all steps'
-    results is written.
-    """
+    """A body that only reads `store`, which is not donated: contenders share it."""
 
     def __init__(self, read: Callable[[Any, Any], Any], store: Any, stream: Callable[[int], Any]):
         def program(found: Any, store: Any, xs: Any):
-            return jax.lax.scan(lambda _, x: (read(store, x), None), found, xs)
+            return jax.lax.scan(lambda _, x: (read(store, x), None), found, xs)[0]
 
         jitted = jax.jit(program, donate_argnums=0)
-        shapes = jax.eval_shape(lambda store: read(store, jax.tree.map(lambda x: x[0], stream(0))), store)
-        self.carry = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         self.program = lambda found, xs: jitted(found, store, xs)
-        self.stream = stream
+        self.state, self.stream = _nothing_found(lambda store, x: (store, read(store, x)), store, stream), stream
+
+
+def _nothing_found(body: Callable, carry: Any, stream: Callable[[int], Any]) -> Any:
+    """Zeros in place of what a step finds."""
+    found = jax.eval_shape(lambda carry: body(carry, jax.tree.map(lambda x: x[0], stream(0)))[1], carry)
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found)
 
 
 class CallLoop(ScanLoop):

@@ -175,11 +175,11 @@ rows = streams.full_rows(work)
 ours = subject.Subject(work)
 loop = timing.ScanLoop(ours.step, ours.full_memory(rows), ours.stream(streams.Stream(work, rows)))
 loop(0)
-stats = {field.name: int(getattr(loop.carry.stats, field.name).sum()) for field in dataclasses.fields(loop.carry.stats)}
+stats = {field.name: int(getattr(loop.state[0].stats, field.name).sum()) for field in dataclasses.fields(loop.state[0].stats)}
 paths = ("dropped", "refreshed", "merged", "stored", "evicted", "demoted", "contradicted")
 silent = [name for name in paths if not stats[name]]
 assert not silent, (silent, stats)
 assert 0.4 < stats["dropped"] / stats["seen"] < 0.6, stats
-assert bool((loop.carry.core.id >= 0).all()) and bool((loop.carry.buffer.id >= 0).all())
+assert bool((loop.state[0].core.id >= 0).all()) and bool((loop.state[0].buffer.id >= 0).all())
 """
     run_code(code)
