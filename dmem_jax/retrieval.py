@@ -20,7 +20,7 @@ from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
 from dmem_jax.slots import read
 from dmem_jax.types import Attention, Memory, Query, Recall, Store
-from dmem_kernels import canonical, top_k
+from dmem_kernels import canonical, masked_softmax, top_k
 
 _MAX = float(np.finfo(np.float32).max)
 _RRF_OFFSET = 60.0  # of reciprocal rank fusion, as Cormack, Clarke and Buettcher (SIGIR 2009) have it
@@ -133,14 +133,6 @@ def pool_salience(
         return jnp.minimum(salience / scale, _MAX)
 
     return pooled(memory, of_tier)
-
-
-def masked_softmax(logits: Float[Array, " N"], mask: Bool[Array, " N"]) -> Float[Array, " N"]:
-    """Softmax over the masked entries, 0 elsewhere; all 0, with gradient 0, where nothing is masked in."""
-    logits = jnp.where(mask, jnp.clip(logits, -_MAX, _MAX), -_MAX)
-    weights = jnp.where(mask, jnp.exp(logits - jnp.max(logits)), 0.0)
-    total = jnp.sum(weights)
-    return weights / jnp.where(total > 0, total, 1.0)
 
 
 def _picked(over: Callable[[PyTree], Array], tier: Store) -> Array:

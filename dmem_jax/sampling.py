@@ -19,12 +19,11 @@ from dmem_jax.decay import log2_effective_strength
 from dmem_jax.gating import gate
 from dmem_jax.params import Params
 from dmem_jax.pool import gather, live, live_count, place, pooled
-from dmem_jax.retrieval import masked_softmax
 from dmem_jax.schedules import importance_exponent
 from dmem_jax.size import surprise_size
 from dmem_jax.slots import last_of_each, read
 from dmem_jax.types import Memory, ReplayBatch, Store, Tier
-from dmem_kernels import canonical, top_k
+from dmem_kernels import canonical, masked_softmax, top_k
 
 _BLOCK = 128  # slots that one draw looks at, once it knows the block
 

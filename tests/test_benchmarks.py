@@ -175,11 +175,12 @@ rows = streams.full_rows(work)
 ours = subject.Subject(work)
 loop = timing.ScanLoop(ours.step, ours.full_memory(rows), ours.stream(streams.Stream(work, rows)))
 loop(0)
-stats = {field.name: int(getattr(loop.state[0].stats, field.name).sum()) for field in dataclasses.fields(loop.state[0].stats)}
+memory, _ = loop.state
+stats = {field.name: int(getattr(memory.stats, field.name).sum()) for field in dataclasses.fields(memory.stats)}
 paths = ("dropped", "refreshed", "merged", "stored", "evicted", "demoted", "contradicted")
 silent = [name for name in paths if not stats[name]]
 assert not silent, (silent, stats)
 assert 0.4 < stats["dropped"] / stats["seen"] < 0.6, stats
-assert bool((loop.state[0].core.id >= 0).all()) and bool((loop.state[0].buffer.id >= 0).all())
+assert bool((memory.core.id >= 0).all()) and bool((memory.buffer.id >= 0).all())
 """
     run_code(code)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-_SHORT, _FEW = 128, 16  # up to here selection by rounds is the faster one
+_SHORT, _FEW = 512, 16  # up to here selection by rounds is the faster one, for many rows at once
 
 
 def canonical(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:

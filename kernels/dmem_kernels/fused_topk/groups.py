@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from dmem_kernels.fused_topk.reductions import RUN, Reduction, run_of, stepwise
+from dmem_kernels.reductions import RUN, Reduction, run_of, stepwise
 from dmem_kernels.selection import top_k
 
 

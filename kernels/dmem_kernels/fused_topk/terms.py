@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_kernels.fused_topk.reductions import GREATEST, SUM, reduced_rows
+from dmem_kernels.reductions import GREATEST, SUM, reduced_rows
 
 MAX = float(np.finfo(np.float32).max)
 

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int32
 
 from dmem_kernels.fused_topk.chunks import map_queries
 from dmem_kernels.fused_topk.groups import best_members, groups_of, reduced_all, reduced_groups
-from dmem_kernels.fused_topk.reductions import GREATEST, SUM, reduced_rows
 from dmem_kernels.fused_topk.terms import (
     MAX,
     Found,
@@ -25,6 +24,7 @@ from dmem_kernels.fused_topk.terms import (
     logits,
     some,
 )
+from dmem_kernels.reductions import GREATEST, SUM, reduced_rows
 from dmem_kernels.selection import canonical, top_k
 
 _LONG_ROW = 2048  # up to here the best of a row are found in the row itself
