@@ -66,7 +66,8 @@ def _empty(config: Config, spec: PyTree, batch_shape: tuple[int, ...]) -> Memory
         n = (slots,)
         wide = (slots, config.embedding_dim)
         return Store(
-            embedding=filled(wide, jnp.float32),
+            embedding=filled(wide, config.store_dtype),
+            scale=filled(n, jnp.float32) if config.store_dtype == "int8" else None,
             id=filled(n, jnp.int32, -1),
             contradicted=filled(n, bool),
             payload=jax.tree.map(lambda leaf: filled((slots, *leaf.shape), leaf.dtype), spec),

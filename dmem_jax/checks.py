@@ -27,7 +27,7 @@ _OTHER_RECALL_DTYPES = {
 
 Types = dict[str, tuple[tuple[int, ...], np.dtype]]
 """Shape and dtype of each leaf, by its path."""
-_MAY_BE_NONE = ("shadow", "next_embedding", "discount", "payload")
+_MAY_BE_NONE = ("shadow", "scale", "next_embedding", "discount", "payload")
 _PARAMS_TYPES: Types = {f".{field.name}": ((), np.dtype(np.float32)) for field in dataclasses.fields(Params)}
 
 

@@ -24,7 +24,7 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.params import Params
 from dmem_jax.pool import gather
 from dmem_jax.retrieval import pool_salience, search, time_of_recall
-from dmem_jax.similarity import cosines, inverse_norm, pool_cosines
+from dmem_jax.similarity import cosines, directions, inverse_norm, pool_cosines
 from dmem_jax.slots import capacity, put, read
 from dmem_jax.types import Memory, Query, Recall, Store, Tier, WriteInfo
 from dmem_kernels import canonical, first_max, top_k
@@ -76,20 +76,20 @@ def fit(
     drawn = jnp.where(live, jax.random.uniform(key, (n,), jnp.float32), -1.0)
     _, sample = top_k(drawn, min(n, 64 * count))
     rows, inv_norm, there = read((store.embedding, store.inv_norm, live), sample)
-    directions = rows * inv_norm[:, None]
+    sampled = directions(rows, inv_norm)
     there = there & (inv_norm > 0)
-    centroid = directions[:count]
+    centroid = sampled[:count]
 
     def improve(_: Array, centroid: Array) -> Array:
-        near, cluster = _nearest(directions, centroid)
+        near, cluster = _nearest(sampled, centroid)
         cluster = jnp.where(there, cluster, count)
-        total = _sum_by(cluster, directions, count)
+        total = _sum_by(cluster, sampled, count)
         norm = jax.vmap(inverse_norm)(total)
         # Those worst served take over the empty clusters, one each.
         _, worst = top_k(canonical(jnp.where(there, -near, -jnp.inf)), count)
         empty = norm == 0
         order = jnp.cumsum(empty.astype(jnp.int32)) - 1
-        fresh = directions[worst[jnp.clip(order, 0, count - 1)]]
+        fresh = sampled[worst[jnp.clip(order, 0, count - 1)]]
         return jnp.where(empty[:, None], fresh, total * norm[:, None])
 
     centroid = jax.lax.fori_loop(0, iterations, improve, centroid)
@@ -194,12 +194,12 @@ def measured_recall(
     return jnp.sum(found).astype(jnp.float32) / jnp.where(total > 0, total, 1.0)
 
 
-def _nearest(directions: Float[Array, "M D"], centroid: Float[Array, "C D"]) -> tuple[Array, Array]:
+def _nearest(vectors: Float[Array, "M D"], centroid: Float[Array, "C D"]) -> tuple[Array, Array]:
     """Greatest similarity with a centroid, and which."""
-    m, dim = directions.shape
+    m, dim = vectors.shape
     rows = min(_ROWS, m)
     blocks = -(-m // rows)
-    padded = jnp.pad(directions, ((0, blocks * rows - m), (0, 0))).reshape(blocks, rows, dim)
+    padded = jnp.pad(vectors, ((0, blocks * rows - m), (0, 0))).reshape(blocks, rows, dim)
 
     def one_block(block: Array) -> tuple[Array, Array]:
         near = jnp.einsum("md,cd->mc", block, centroid, precision=jax.lax.Precision.HIGHEST)
@@ -218,7 +218,7 @@ def _listed(store: Store, centroid: Float[Array, "C D"], length: int) -> Cluster
     n, count = capacity(store), centroid.shape[0]
     spill_length = max(64, n // 256)
     live = store.id >= 0
-    _, cluster = _nearest(store.embedding * store.inv_norm[:, None], centroid)
+    _, cluster = _nearest(directions(store.embedding, store.inv_norm), centroid)
     cluster = jnp.where(live, cluster, count)
     slot = jnp.arange(n, dtype=jnp.int32)
     order = jnp.argsort(cluster, stable=True).astype(jnp.int32)
@@ -266,7 +266,7 @@ def _joined(store: Store, clusters: Clusters, slot: Int32[Array, ""]) -> Cluster
     """`clusters` with what is in `slot` in the list of the nearest that has room, which moves towards it."""
     n, count, length = clusters.home.shape[0], *clusters.member.shape
     embedding, inv_norm, id_ = read((store.embedding, store.inv_norm, store.id), slot)
-    direction = embedding * inv_norm
+    direction = directions(embedding, inv_norm)
     there = (slot < n) & (id_ >= 0)
     near = jnp.einsum("cd,d->c", clusters.centroid, direction)
     # The nearest with room: what is in no list is never found.

@@ -22,6 +22,7 @@ BufferEviction = Literal["strength", "age_frequency"]
 Salience = Literal["strength", "surprise", "value"]
 Fusion = Literal["softmax", "min_max", "rank", "plain"]
 Schedule = Literal["constant", "step", "fill", "phase"]
+StoreDtype = Literal["float32", "bfloat16", "int8"]
 
 _KINDS = {
     "signal": Signal,
@@ -34,6 +35,7 @@ _KINDS = {
     "fusion": Fusion,
     "threshold_schedule": Schedule,
     "weight_schedule": Schedule,
+    "store_dtype": StoreDtype,
 }
 
 
@@ -113,6 +115,9 @@ class Config:
     store_next: bool = False
     """Keep next_embedding and discount of each memory, for learners that train from it. Doubles the embeddings' bytes,
     so off."""
+    store_dtype: StoreDtype = "float32"
+    """How embeddings are kept: "float32"; "bfloat16", half the bytes; or "int8" with a scale for each, a quarter.
+    Similarities are float32 in any case, and so is next_embedding. float32: a CPU gains no time by the others [M]."""
 
     def __post_init__(self) -> None:
         for name, least in _SIZES.items():

@@ -12,6 +12,7 @@ from dmem_jax.decay import effective_strength
 from dmem_jax.params import Params
 from dmem_jax.similarity import inverse_norm
 from dmem_jax.slots import capacity, choose, put, read
+from dmem_jax.storage import as_stored, embeddings, norms
 from dmem_jax.types import Memory, Store
 from dmem_kernels import canonical, first_max
 
@@ -94,15 +95,14 @@ def merged(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> Sto
         # Neither the sum nor the difference of two huge numbers, which could overflow.
         return a + (b / n * taken_in - a / n * taken_in)
 
-    embedding = mean(old.embedding, new.embedding)
-    norm = mean(_norm(old), _norm(new))
+    embedding = mean(embeddings(old), embeddings(new))
+    norm = mean(norms(old), norms(new))
     # The mean of two directions is shorter than either: back to the mean length.
     embedding = embedding * (norm * inverse_norm(embedding))
     more_surprising = jnp.abs(new.rpe) > jnp.abs(old.rpe)
     return dataclasses.replace(
         old,
-        embedding=embedding,
-        inv_norm=inverse_norm(embedding),
+        **as_stored(old.embedding.dtype, embedding),
         rpe=mean(old.rpe, new.rpe),
         reward=mean(old.reward, new.reward),
         value=mean(old.value, new.value),
@@ -129,8 +129,3 @@ def refreshed(params: Params, old: Store, new: Store, now: Int32[Array, ""]) -> 
         count=add_saturating(old.count, new.count),
         contradicted=jnp.zeros_like(old.contradicted),
     )
-
-
-def _norm(row: Store) -> Array:
-    some = row.inv_norm > 0
-    return jnp.where(some, 1.0 / jnp.where(some, row.inv_norm, 1.0), 0.0)

@@ -11,8 +11,8 @@ from dmem_jax.counting import INT32_MAX, add_saturating
 from dmem_jax.gating import gate, route
 from dmem_jax.insertion import Placement
 from dmem_jax.params import Params
-from dmem_jax.similarity import inverse_norm
 from dmem_jax.size import observe, surprise_size
+from dmem_jax.storage import as_stored
 from dmem_jax.types import UNSET, Experience, Memory, Route, Stats, Store, Tier, WriteInfo
 
 
@@ -57,8 +57,7 @@ def as_row(
     zero = jnp.zeros_like(now)
     strength = verdict.opening * verdict.magnitude
     return Store(
-        embedding=experience.embedding,
-        inv_norm=inverse_norm(experience.embedding),
+        **as_stored(config.store_dtype, experience.embedding),
         rpe=experience.rpe,
         reward=experience.reward,
         value=experience.value,

@@ -10,7 +10,7 @@ from dmem_jax.config import Config
 from dmem_jax.duplicates import merged
 from dmem_jax.params import Params
 from dmem_jax.pool import gather, live, place, pooled
-from dmem_jax.similarity import pool_cosines
+from dmem_jax.similarity import directions, pool_cosines
 from dmem_jax.slots import after, capacity, choose, put, read
 from dmem_jax.types import Memory, Store, Tier
 from dmem_kernels import canonical, first_max
@@ -69,12 +69,12 @@ def _all_partners(memory: Memory) -> _Partners:
     def nearest(start: Array) -> Array:
         slot = start + jnp.arange(_ROWS, dtype=jnp.int32)
         mine, inv_norm, task, rpe = gather(memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe), slot)
-        mine = mine * inv_norm[:, None]
+        mine = directions(mine, inv_norm)
         after_slot = slot.astype(jnp.float32) + 1
 
         def in_tier(tier: Store, first: int) -> Array:
             place = jnp.arange(first, first + capacity(tier), dtype=jnp.float32)
-            dots = jnp.einsum("nd,rd->nr", tier.embedding, mine, precision=jax.lax.Precision.HIGHEST)
+            dots = jnp.einsum("nd,rd->nr", tier.embedding.astype(mine.dtype), mine, precision=jax.lax.Precision.HIGHEST)
             # What may not merge is lowered by subtraction: a select is several times as slow here, and this is the
             # whole cost. Great task numbers may round to one float: a bound that is too high is only looked up.
             apart = jnp.abs(tier.task.astype(jnp.float32)[:, None] - task.astype(jnp.float32)[None, :])
@@ -129,7 +129,9 @@ def _nearest_later(near: Float[Array, " N"], slot: Int32[Array, ""]) -> _Partner
 
 def _likeness(memory: Memory, slot: Int32[Array, ""]) -> Float[Array, " N"]:
     """Cosines of the memory at a pool slot with all that it could merge with; -inf for others, itself too."""
-    mine, task, rpe, id_ = gather(memory, lambda m: (m.embedding, m.task, m.rpe, m.id), slot)
+    fields = gather(memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe, m.id), slot)
+    mine, inv_norm, task, rpe, id_ = fields
+    mine = jnp.where(inv_norm > 0, mine.astype(jnp.float32), 0.0)
 
     def comparable(tier: Store) -> Array:
         return (tier.task == task) & ((tier.rpe < 0) == (rpe < 0)) & (tier.id >= 0) & (tier.id != id_)

@@ -19,6 +19,7 @@ from dmem_jax.schedules import semantic_weight
 from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
 from dmem_jax.slots import read
+from dmem_jax.storage import embeddings
 from dmem_jax.types import Attention, Memory, Query, Recall, Store
 from dmem_kernels import canonical, masked_softmax, top_k
 
@@ -92,7 +93,7 @@ def attention(
     logits = jnp.where(asked, jnp.clip(logits, -_MAX, _MAX) + math.log(2.0) * log2_strength, 0.0)
     weights = masked_softmax(logits, asked)
     if over is None:
-        tiers = memory.core.embedding, memory.buffer.embedding
+        tiers = embeddings(memory.core), embeddings(memory.buffer)
     else:
         tiers = _picked(over, memory.core), _picked(over, memory.buffer)
     values = [tier.astype(jnp.float32).reshape(tier.shape[0], math.prod(tier.shape[1:])) for tier in tiers]

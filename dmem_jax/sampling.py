@@ -22,6 +22,7 @@ from dmem_jax.pool import gather, live, live_count, place, pooled
 from dmem_jax.schedules import importance_exponent
 from dmem_jax.size import surprise_size
 from dmem_jax.slots import last_of_each, read
+from dmem_jax.storage import embeddings
 from dmem_jax.types import Memory, ReplayBatch, Store, Tier
 from dmem_kernels import canonical, masked_softmax, top_k
 
@@ -133,7 +134,7 @@ def _batch(
     greatest = jnp.max(log)
     weight = jnp.exp(log - jnp.where(greatest > -jnp.inf, greatest, 0.0))
     return ReplayBatch(
-        embedding=rows.embedding,
+        embedding=embeddings(rows),
         rpe=rows.rpe,
         reward=rows.reward,
         value=rows.value,

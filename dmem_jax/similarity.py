@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from dmem_jax.types import Memory
 
@@ -14,6 +14,11 @@ def inverse_norm(vector: Float[Array, " D"]) -> Float[Array, ""]:
     return jnp.where(some, 1.0 / jnp.sqrt(jnp.where(some, squares, 1.0)), 0.0)
 
 
+def directions(embedding: Shaped[Array, "*n D"], inv_norm: Float[Array, "*n"]) -> Float[Array, "*n D"]:
+    """What a `Store` holds, at length 1; 0 where a norm is 0."""
+    return embedding.astype(jnp.float32) * inv_norm[..., None]
+
+
 def pool_cosines(memory: Memory, vector: Float[Array, " D"]) -> Float[Array, " N"]:
     """Cosine of `vector` with every slot, core's first; 0 where a norm is 0. Free slots hold whatever was there."""
     tiers = memory.core, memory.buffer
@@ -21,8 +26,12 @@ def pool_cosines(memory: Memory, vector: Float[Array, " D"]) -> Float[Array, " N
 
 
 def cosines(
-    embedding: Float[Array, "n D"], inv_norm: Float[Array, " n"], vector: Float[Array, " D"]
+    embedding: Shaped[Array, "n D"], inv_norm: Float[Array, " n"], vector: Float[Array, " D"]
 ) -> Float[Array, " n"]:
     """Cosine of `vector` with each row of `embedding`, whose inverse norms are given."""
-    dots = jnp.einsum("nd,d->n", embedding, vector, precision=jax.lax.Precision.HIGHEST)
+    if embedding.dtype == jnp.float32:
+        dots = jnp.einsum("nd,d->n", embedding, vector, precision=jax.lax.Precision.HIGHEST)
+    else:
+        # XLA:CPU has no fast product of narrow numbers, and widens them by copying them. A sum it fuses with both.
+        dots = jnp.sum(embedding.astype(jnp.float32) * vector, axis=-1)
     return dots * inv_norm * inverse_norm(vector)

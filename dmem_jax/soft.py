@@ -36,8 +36,8 @@ from dmem_jax.inputs import check_config, is_finite_experience
 from dmem_jax.memory import attend
 from dmem_jax.params import Params
 from dmem_jax.schedules import thresholds
-from dmem_jax.similarity import inverse_norm
 from dmem_jax.size import observe, surprise_size
+from dmem_jax.storage import as_stored
 from dmem_jax.types import UNSET, Attention, Experience, Memory, Query
 
 _NEGLIGIBLE = 1e-15  # degrees below it count as 0: the square of anything above is still a float32
@@ -106,7 +106,7 @@ def soft_memory(
         expected = f"[T, {config.embedding_dim}] with T >= 1"
         raise ArgumentValueError(f"experiences.embedding: expected {expected}, got {list(shape)}.")
     steps = shape[0]
-    over_episode = dataclasses.replace(config, core_capacity=steps, buffer_capacity=0)
+    over_episode = dataclasses.replace(config, core_capacity=steps, buffer_capacity=0, store_dtype="float32")
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), experiences.payload)
     empty = init(over_episode, one)
     params = check_acting(over_episode, params, empty)
@@ -136,8 +136,7 @@ def soft_memory(
     row_ids = jnp.where(valid, jnp.arange(steps, dtype=jnp.int32), -1)
     stored = dataclasses.replace(
         empty.core,
-        embedding=experiences.embedding,
-        inv_norm=jax.vmap(inverse_norm)(experiences.embedding),
+        **as_stored("float32", experiences.embedding),
         strength=written,
         written_strength=written,
         time=times,

@@ -11,7 +11,7 @@ import typing
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, PyTree
+from jaxtyping import Array, Bool, Float32, Int32, PyTree, Shaped
 
 UNSET = int(np.iinfo(np.int32).min)
 """The int32 that says "not given" for `Experience.time`, `Query.task` and `Query.time`."""
@@ -82,8 +82,9 @@ class Query:
 class Store:
     """One tier: N slots of memories. The same class without the slot axis is one memory (a row)."""
 
-    embedding: Float32[Array, "*b D"]  # as given; merges move it
-    inv_norm: Float32[Array, "*b"]  # 1 / Euclidean norm of the embedding, 0 for norm 0
+    embedding: Shaped[Array, "*b D"]  # as given, in the type of Config.store_dtype; merges move it
+    scale: Float32[Array, "*b"] | None  # with int8: what was given is scale * embedding
+    inv_norm: Float32[Array, "*b"]  # 1 / Euclidean norm of what `embedding` holds, 0 for norm 0
     rpe: Float32[Array, "*b"]  # signed, raw reward units
     reward: Float32[Array, "*b"]
     value: Float32[Array, "*b"]

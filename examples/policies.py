@@ -135,6 +135,7 @@ def _stream_write(
     zero = jnp.zeros_like(now)
     row = dmem.Store(
         embedding=experience.embedding,
+        scale=None,
         inv_norm=1 / jnp.linalg.norm(experience.embedding),
         rpe=experience.rpe,
         reward=experience.reward,
