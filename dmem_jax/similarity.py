@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Shaped
 from dmem_jax.types import Memory
 
 
-def inverse_norm(vector: Float[Array, " D"]) -> Float[Array, ""]:
+def inverse_norm(vector: Float[Array, "*b D"]) -> Float[Array, "*b"]:
     """1 / Euclidean norm in float32; 0 where the norm is 0, and with gradient 0 there."""
     squares = jnp.sum(jnp.square(vector), axis=-1)
     some = squares > 0
@@ -33,5 +33,5 @@ def cosines(
         dots = jnp.einsum("nd,d->n", embedding, vector, precision=jax.lax.Precision.HIGHEST)
     else:
         # XLA:CPU has no fast product of narrow numbers, and widens them by copying them. A sum it fuses with both.
-        dots = jnp.sum(embedding.astype(jnp.float32) * vector, axis=-1)
+        dots = jnp.sum(embedding.astype(jnp.float32) * vector[None, :], axis=-1)
     return dots * inv_norm * inverse_norm(vector)

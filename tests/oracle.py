@@ -26,7 +26,7 @@ INVALID, DROPPED, BUFFER, CORE, REFRESHED, MERGED, REFUSED = range(7)
 SHADOW = 2  # the tier of a recalled row that lies in the shadow ring; core is 0, buffer 1
 OUTCOMES = "seen invalid dropped refused refreshed merged stored"
 EVENTS = "evicted forgotten merged_later promoted demoted contradicted recalled unprobed stale rejected exhausted"
-OFF = {"threshold_schedule": "constant", "shadow_capacity": 0}
+OFF = {"threshold_schedule": "constant", "shadow_capacity": 0, "store_dtype": "float32"}
 
 
 def saturate(number: int) -> int:
@@ -138,6 +138,7 @@ class Oracle:
         repeated, opposed = self.duplicates(new, probe)
         if opposed is not None:
             self.contradict(self.pool[opposed], new)
+        new |= self.kept(new["embedding"])
         if repeated is None:
             return info | self.insert(new, route)
         old = self.pool[repeated]
@@ -165,6 +166,18 @@ class Oracle:
         if self.config.store_next:
             memory |= {"next_embedding": np.asarray(given["next_embedding"], F), "discount": F(given["discount"])}
         return memory
+
+    def kept(self, embedding) -> dict:
+        """What an embedding is once it is stored: bfloat16 cuts each number to 8 bits, rounding to even; int8 brings a
+        row to whole multiples of a 127th of its greatest number."""
+        stored = embedding
+        if self.config.store_dtype == "bfloat16":
+            bits = embedding.view(np.uint32)
+            stored = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(F)
+        if self.config.store_dtype == "int8":
+            step = abs(embedding).max() / F(127)
+            stored = step * np.rint(embedding / step) if step > 0 else F(0) * embedding
+        return {"embedding": stored, "inv_norm": inverse_norm(stored) if norm(embedding) > 0 else F(0)}
 
     def extras(self, experience: dict):
         """What takes part in the decision and is not stored. A utility that nobody reads is as good as 1."""
@@ -320,7 +333,7 @@ class Oracle:
         embedding = mean(old["embedding"], new["embedding"])
         embedding = embedding * (mean(norm(old["embedding"]), norm(new["embedding"])) * inverse_norm(embedding))
         merged = {name: mean(old[name], new[name]) for name in ("rpe", "reward", "value")}
-        merged |= {"embedding": embedding, "inv_norm": inverse_norm(embedding), "time": self.clock}
+        merged |= self.kept(embedding) | {"time": self.clock}
         larger = new if abs(new["rpe"]) > abs(old["rpe"]) else old
         merged |= {name: larger[name] for name in ("payload", "next_embedding", "discount") if name in larger}
         self.refresh(old, new)

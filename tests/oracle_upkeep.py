@@ -110,7 +110,7 @@ def merge(oracle: Oracle, i: int, j: int):
     embedding = embedding * (mean(norm(a["embedding"]), norm(b["embedding"])) * inverse_norm(embedding))
     merged = {name: mean(a[name], b[name]) for name in ("rpe", "reward", "value")}
     merged |= {name: saturate(a[name] + b[name]) for name in ("count", "recalls", "successes")}
-    merged |= {"embedding": embedding, "inv_norm": inverse_norm(embedding), "time": now, "touched": now}
+    merged |= oracle.kept(embedding) | {"time": now, "touched": now}
     merged["strength"] = merged["written_strength"] = max(oracle.effective(a, now), oracle.effective(b, now))
     larger = b if abs(b["rpe"]) > abs(a["rpe"]) else a
     merged |= {name: larger[name] for name in ("payload", "next_embedding", "discount") if name in larger}

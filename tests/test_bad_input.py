@@ -569,7 +569,7 @@ SIZES: dict[str, Any] = {
     "shadow_capacity": 0,
 }
 CHOICES = [
-    "signal", "smoothing", "scale", "thresholds", "duplicates", "buffer_eviction", "salience", "fusion",
+    "signal", "smoothing", "scale", "thresholds", "duplicates", "buffer_eviction", "salience", "fusion", "store_dtype",
     "threshold_schedule", "weight_schedule",
 ]  # fmt: skip
 BAD_FIELDS = [(name, bad, ArgumentTypeError) for name in SIZES for bad in NO_INTEGER]

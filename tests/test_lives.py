@@ -58,6 +58,7 @@ EXACT: dict[str, dict[str, Any]] = {
                 "weight_schedule": "phase", "params": {"threshold_high": 0.75, "threshold_high_start": 0.25}},
     "paper's thresholds": {"duplicates": "off", "fusion": "plain", "thresholds": "paper", "shadow_capacity": 3,
                            "threshold_schedule": "step", "top_k": (1, 2)},
+    "bfloat16": {"duplicates": "search", "fusion": "plain", "store_dtype": "bfloat16", "store_next": True},
     "upkeep": {"duplicates": "off", "fusion": "plain", "min_successes": 0, "merge_rounds": 3, "moves": 3,
                "store_next": True, "params": {"replay_exponent": 0.0}, "upkeep": True},
 }  # fmt: skip
@@ -73,6 +74,7 @@ LOOSE: dict[str, dict[str, Any]] = {
         "threshold_schedule": "step",
         "shadow_capacity": 2,
     },
+    "int8": {"store_dtype": "int8", "duplicates": "search", "upkeep": True},
     "learned, phase": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
 NIGHTLY = {
@@ -367,7 +369,7 @@ class Life:
                     assert tier.id[i] == -1, f"{name}[{i}] should be free"
                     continue
                 for field, wanted in expected.items():
-                    self.close(getattr(tier, field)[i], wanted, f"{name}[{i}].{field}")
+                    self.close(self.as_given(tier, field, i), wanted, f"{name}[{i}].{field}")
         for counter, wanted in oracle.stats.items():
             assert getattr(memory.stats, counter) == wanted, counter
         assert (memory.clock, memory.next_id) == (oracle.clock, oracle.next_id)
@@ -384,6 +386,13 @@ class Life:
                 self.close(getattr(memory.shadow, field)[place], expected[field], f"shadow[{place}].{field}")
         self.check_invariants(memory)
 
+    def as_given(self, tier: dmem.Store, field: str, i: int) -> np.ndarray:
+        """A field of a memory in the units of what was given."""
+        scale = 1 if tier.scale is None else tier.scale[i]
+        units = {"embedding": scale, "inv_norm": 1 / scale if scale > 0 else 0}
+        stored = getattr(tier, field)[i]
+        return np.float32(units[field]) * stored.astype(np.float32) if field in units else stored
+
     def check_invariants(self, memory: dmem.Memory) -> None:
         ids = np.concatenate([memory.core.id, memory.buffer.id])
         live, s = ids[ids >= 0], memory.stats
@@ -393,7 +402,7 @@ class Life:
         assert (live < memory.next_id).all()
         assert memory.core.id.shape + memory.buffer.id.shape == (self.config.core_capacity, self.config.buffer_capacity)
         for leaf in jax.tree.leaves((memory.core, memory.buffer, memory.router, memory.shadow)):
-            assert np.isfinite(leaf).all()
+            assert np.isfinite(np.asarray(leaf, np.float32)).all()
         for tier in (memory.core, memory.buffer):
             assert (tier.strength >= 0).all()
             assert (tier.count[tier.id >= 0] >= 1).all()
