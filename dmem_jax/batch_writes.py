@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
+from dmem_jax.accounting import account
 from dmem_jax.config import Config
 from dmem_jax.inputs import is_finite_experience
 from dmem_jax.insertion import Placement, eviction_key, insert, priority
-from dmem_jax.judging import Verdict, account, as_row, judge
+from dmem_jax.judging import Verdict, as_row, judge
 from dmem_jax.params import Params
 from dmem_jax.slots import after, capacity, last_of_each, put, read
 from dmem_jax.types import Experience, Memory, Router, Store, Tier, WriteInfo

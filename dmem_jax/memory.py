@@ -11,12 +11,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
 from dmem_jax import batch_writes, duplicates, inputs, lifecycle, retrieval, surprise
+from dmem_jax.accounting import account
 from dmem_jax.checks import check_acting, check_asked, check_experience, check_experiences, check_memory, check_recall
 from dmem_jax.config import Config
 from dmem_jax.counting import subtract_saturating
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.insertion import insert
-from dmem_jax.judging import account, as_row, judge
+from dmem_jax.judging import as_row, judge
 from dmem_jax.params import Params
 from dmem_jax.shadow import keep_dropped
 from dmem_jax.similarity import pool_cosines

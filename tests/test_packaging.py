@@ -29,6 +29,7 @@ LAYERS = (
     ("schedules", "gating", "surprise", "shadow"),
     ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
     ("judging", "merging", "consolidation"),
+    ("accounting",),
     ("batch_writes",),
     ("memory",),
     ("soft", "gate_training", "bundle", "monitor", "learner", "value", "sharding", "checkpoint", "ann", "encoders"),
