@@ -1,4 +1,4 @@
-"""How fast D-MEM is, measured beside its peers: `python -m benchmarks step|write|recall|kernels|import|bars`.
+"""How fast D-MEM is, measured beside its peers: `python -m benchmarks --help`.
 
 Every figure is a ratio to a *floor*, the plainest program that reads the least bytes the work must read, run
 interleaved with the work in one process: absolute times move with the machine and its neighbours, ratios hardly do.

@@ -2,11 +2,13 @@
 
 import argparse
 import itertools
+import math
 import sys
 from types import ModuleType
 from typing import Any
 
 from benchmarks import (
+    accelerator,
     bars,
     clusters,
     consolidate,
@@ -61,6 +63,10 @@ def parser() -> argparse.ArgumentParser:
     _common(command)
     _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
+    command = commands.add_parser("accelerator", help=_first_line(accelerator))
+    command.add_argument("--minutes", type=_minutes, default=4.0, metavar="N", help="what begins later is left out; 4")
+    command.add_argument("--small", action="store_true", help="tiny works, to see that all runs; on a CPU always so")
+    _common(command)
     command = commands.add_parser("bars", help=_first_line(bars))
     command.add_argument("--strict", action="store_true", help="exit 1 where a bar isn't reached")
     _common(command)
@@ -75,6 +81,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected an integer, at least 1, got {text!r}")
     return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return minutes
 
 
 def _common(command: argparse.ArgumentParser) -> None:
@@ -127,6 +143,8 @@ def _records(arguments: argparse.Namespace):
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
     elif arguments.command == "kernels":
         yield from kernels.run(_specs(arguments), _peers(arguments), arguments.repeats, arguments.picture)
+    elif arguments.command == "accelerator":
+        yield from accelerator.run(arguments.minutes, arguments.small, arguments.repeats)
     elif arguments.command == "bars":
         yield from bars.run(arguments.repeats)
     else:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
+from benchmarks.copies import copies
 from benchmarks.output import Record
 from benchmarks.peers import make_peers, one_pass
 from benchmarks.streams import Stream, Work, full_rows
@@ -10,11 +11,14 @@ from benchmarks.subject import Subject
 from benchmarks.timing import ScanLoop, race
 
 
-def contest(kind: str, work: Work, peers: list[str], repeats: int) -> Iterator[Record]:
+def contest(kind: str, work: Work, peers: list[str], repeats: int, read: bool = False) -> Iterator[Record]:
+    """With `read`, first what the compiled loop of dmem_jax copies."""
     rows = full_rows(work)
     stream = Stream(work, rows)
     subject = Subject(work)
     ours = ScanLoop(getattr(subject, kind), subject.full_memory(rows), subject.stream(stream))
+    if read:
+        yield copies(ours, work)
     others, said = make_peers(peers, kind, work, rows, stream)
     floor = one_pass(rows, stream)
     del rows  # every contender has its own by now

@@ -20,16 +20,24 @@ from benchmarks.kernel_works import Queries, Store, Stream, nbytes, shape
 from benchmarks.output import progress
 from benchmarks.timing import Contender, HostLoop, ReadLoop
 from dmem_kernels.fused_topk import fused_topk
+from dmem_kernels.fused_topk.api import Implementation
 from dmem_kernels.fused_topk.arg_specs import ArgSpec
 
 INDEX_BYTES = 2**27  # peers that visit one agent after another run as many as hold this much, beyond any cache
 THREADS = tuple({1, os.cpu_count() or 1})
 
 
+def dots(equation: str, *factors: jax.Array) -> jax.Array:
+    """As one would write them: with all bits of float32, but queries rounded where embeddings are of bfloat16."""
+    dtype = min((x.dtype for x in factors), key=lambda dtype: dtype.itemsize)
+    narrow = (x.astype(dtype) for x in factors)
+    return jnp.einsum(equation, *narrow, precision="highest", preferred_element_type=jnp.float32)
+
+
 class Fused:
     """`fused_topk`, under `jax.vmap` where there are agents."""
 
-    implementation = None
+    implementation: Implementation | None = None
 
     def __init__(self, spec: ArgSpec, store: Store):
         self.spec, self.store = spec, store
@@ -60,7 +68,7 @@ class Fused:
     def find(self, x: Queries) -> jax.Array:
         return jax.jit(self.read)(self.store, x)[1]
 
-    def contender(self, stream: Stream) -> Contender:
+    def contender(self, stream: Stream) -> ReadLoop:
         return ReadLoop(self.read, self.store, stream)
 
 
@@ -70,12 +78,18 @@ class Unfused(Fused):
     implementation = "reference"
 
 
+class ByXla(Fused):
+    """The form for XLA, where the platform has a kernel of its own."""
+
+    implementation = "xla"
+
+
 class MatmulTopK(Fused):
     top_k = staticmethod(jax.lax.top_k)
 
     def read(self, store: Store, x: Queries) -> Any:
-        dots = jnp.einsum("aqd,and->aqn", x["query"], store["embeddings"], precision="highest")
-        return self.top_k(dots, min(self.spec.k, self.spec.slots))
+        products = dots("aqd,and->aqn", x["query"], store["embeddings"])
+        return self.top_k(products, min(self.spec.k, self.spec.slots))
 
 
 class ApproxMaxK(MatmulTopK):

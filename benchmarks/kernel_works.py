@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.timing import larger_rounds
 from dmem_kernels.fused_topk.arg_specs import BENCHMARKED, ArgSpec, arguments
 
 Store = dict[str, jax.Array]  # embeddings [A, N, D]; inv_norm, salience and mask [A, N]
@@ -14,9 +15,13 @@ Queries = dict[str, Any]  # query [A, Q, D], and weight, temperature []; of one 
 SOME_AGENTS = 64  # stores of so many are drawn, and repeated for the rest: what a search costs doesn't depend on them
 
 
-def work(agents: int, queries: int, memories: int, dim: int, top_k: int, fusion: str) -> ArgSpec:
+def work(
+    agents: int, queries: int, memories: int, dim: int, top_k: int, fusion: str, dtype: str = "float32"
+) -> ArgSpec:
     several = lambda size: size if size > 1 else None  # noqa: E731
-    return ArgSpec("", memories, dim, top_k, queries=several(queries), agents=several(agents), fusion=fusion)
+    return ArgSpec(
+        "", memories, dim, top_k, queries=several(queries), agents=several(agents), fusion=fusion, dtype=dtype
+    )
 
 
 def sweep() -> list[ArgSpec]:
@@ -37,13 +42,13 @@ def shape(spec: ArgSpec) -> tuple[int, int, int, int]:
 
 def record(spec: ArgSpec) -> dict[str, Any]:
     sizes = dict(zip(("agents", "queries", "memories", "dim"), shape(spec), strict=True))
-    return {**sizes, "top_k": spec.k, "fusion": spec.fusion}
+    return {**sizes, "top_k": spec.k, "fusion": spec.fusion, "dtype": spec.dtype}
 
 
 def nbytes(spec: ArgSpec) -> int:
     """Of the embeddings: the least that a search must read."""
     a, _, n, d = shape(spec)
-    return 4 * a * n * d
+    return jnp.dtype(spec.dtype).itemsize * a * n * d
 
 
 def scores_nbytes(spec: ArgSpec) -> int:
@@ -59,8 +64,10 @@ def operations(spec: ArgSpec) -> int:
 
 
 def steps(spec: ArgSpec) -> int:
-    """Searches of one round: two GB read or 16 G operations done, so that a round takes some tenths of a second."""
-    return int(np.clip(min(2**31 // nbytes(spec), 2**34 // operations(spec)), 2, 64))
+    """Searches of one round: two GB read or 16 G operations done, so that a round takes some tenths of a second on a
+    CPU."""
+    larger = larger_rounds()
+    return int(np.clip(min(larger * 2**31 // nbytes(spec), larger * 2**34 // operations(spec)), 2, 64))
 
 
 def store(spec: ArgSpec) -> Store:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from benchmarks import kernel_works as works
 from benchmarks import roofline
-from benchmarks.kernel_peers import PEERS, Fused, make_peers
+from benchmarks.kernel_peers import PEERS, Fused, dots, make_peers
 from benchmarks.kernel_works import ArgSpec, Queries, Store, Stream
 from benchmarks.output import Record, progress
 from benchmarks.timing import Contender, ReadLoop, race
@@ -62,23 +62,28 @@ def measure(spec: ArgSpec, peers: list[str], repeats: int) -> Iterator[Record]:
 
 
 def temporary_bytes(spec: ArgSpec) -> int:
-    a, q, n, d = works.shape(spec)
-    array = jax.ShapeDtypeStruct
-    dtypes = {"inv_norm": jnp.float32, "salience": jnp.float32, "mask": jnp.bool_}
-    store = {"embeddings": array((a, n, d), jnp.float32), **{name: array((a, n), of) for name, of in dtypes.items()}}
-    x = {"query": array((a, q, d), jnp.float32), **dict.fromkeys(("weight", "temperature"), array((), jnp.float32))}
-    analysis = jax.jit(Fused(spec, {}).read).lower(store, x).compile().memory_analysis()
+    analysis = jax.jit(Fused(spec, {}).read).lower(*abstract(spec)).compile().memory_analysis()
     assert analysis is not None  # some backends have none
     return analysis.temp_size_in_bytes
 
 
+def abstract(spec: ArgSpec) -> tuple[dict, dict]:
+    """Store and queries of one search, as shapes alone."""
+    a, q, n, d = works.shape(spec)
+    array = jax.ShapeDtypeStruct
+    dtypes = {"inv_norm": jnp.float32, "salience": jnp.float32, "mask": jnp.bool_}
+    store = {"embeddings": array((a, n, d), spec.dtype), **{name: array((a, n), of) for name, of in dtypes.items()}}
+    x = {"query": array((a, q, d), jnp.float32), **dict.fromkeys(("weight", "temperature"), array((), jnp.float32))}
+    return store, x
+
+
 def floor(spec: ArgSpec, store: Store, stream: Stream) -> Contender:
     def one_pass(store: Store, x: Queries):
-        return jnp.einsum("and,ad->an", store["embeddings"], x["query"][:, 0], precision="highest").max(-1)
+        return dots("and,ad->an", store["embeddings"], x["query"][:, 0]).max(-1)
 
     def matmul(order: str):
         def read(store: Store, x: Queries):
-            return jnp.einsum(f"and,aqd->{order}", store["embeddings"], x["query"], precision="highest")
+            return dots(f"and,aqd->{order}", store["embeddings"], x["query"])
 
         return ReadLoop(read, store, stream)
 

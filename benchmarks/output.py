@@ -34,12 +34,14 @@ def print_table(records: Iterable[Record]) -> list[Record]:
         for row in (columns, *table):
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     else:
-        rich_table = Table(*columns)
+        # Figures are to be read, also where the output goes to a file and rich assumes 80 columns: no word is cut.
+        words = [[len(word) for cell in cells for word in cell.split()] for cells in zip(columns, *table, strict=True)]
+        rich_table = Table()
+        for column, lengths in zip(columns, words, strict=True):
+            rich_table.add_column(column, min_width=max(lengths))
         for row in table:
             rich_table.add_row(*row)
         console = Console()
-        # Figures are to be read, also where the output goes to a file and rich assumes 80 columns: no word is cut.
-        words = [[len(word) for cell in cells for word in cell.split()] for cells in zip(columns, *table, strict=True)]
         console.width = max(console.width, 120, sum(max(lengths) + 3 for lengths in words) + 1)
         console.print(rich_table)
     return done

@@ -139,6 +139,103 @@ def test_import_as_json_and_as_a_table():
     assert "ratio" in table.stdout
 
 
+def parts(*arguments: str) -> dict[str, list[dict]]:
+    done = run("accelerator", *arguments, "--repeats", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[dict]] = {}
+    for record in map(json.loads, done.stdout.splitlines()):
+        assert record["benchmark"] == "accelerator"
+        found.setdefault(record["part"], []).append(record)
+    return found
+
+
+def test_accelerator_checks_reads_and_measures_on_a_cpu_in_small():
+    found = parts()
+    assert not [record for records in found.values() for record in records if "error" in record]
+    (device,), (ceiling,), (copies,) = (found.pop(name) for name in ("device", "ceiling", "copies"))
+    assert device["work"]["platform"] == "cpu"
+    assert min(ceiling["gb_per_s"], ceiling["gflop_per_s"]) > 0
+    assert copies["copies"] == 0
+
+    exact = found.pop("exactness")
+    assert {(r["work"]["kernel"], r["implementation"]) for r in exact} == {
+        ("evict_topk", "xla"),
+        *(("fused_topk", name) for name in ("xla", "pallas_gpu", "pallas_tpu")),
+    }
+    assert all(record["failed"] == 0 < record["checked"] for record in exact)
+    assert all(record["agreement"] == 1 for record in found["tuning"] if "agreement" in record)
+    assert "Tile(" in found.pop("tuning")[-1]["note"]
+
+    assert {name: {r["implementation"] for r in records} for name, records in found.items()} == {
+        "step": {"dmem_jax", "plain_jax"},
+        "kernels": {"dmem_kernels", "xla", "matmul_top_k"},
+        "recall": {"dmem_jax", "plain_jax"},
+        "write": {"dmem_jax", "dmem_jax_ungated", "dmem_jax_call", "dmem_jax_call_undonated"},
+    }
+    for record in (record for records in found.values() for record in records):
+        assert min(record["seconds"], record["floor_seconds"], record["ratio"]) > 0
+
+
+def test_accelerator_leaves_out_what_begins_too_late_and_says_so():
+    found = parts("--minutes", "0.001")
+    assert "was ended" in found["exactness"][-1]["error"]
+    assert {"device", "ceiling"} < found.keys()
+    assert all("left out" in found[name][0]["note"] for name in ("step", "kernels", "recall", "write"))
+    assert "tuning" not in found  # of kernels whose check did not end
+
+
+def test_a_check_that_ends_its_process_is_named():
+    code = """
+from benchmarks.exactness import summary
+line = {"kernel": "fused_topk", "implementation": "pallas_gpu"}
+first, second, third = ({**line, "spec": name} for name in ("first", "second", "third"))
+(record,) = summary([first, first | {"wrong": 0}, second, second | {"error": "a fault"}, third], "ended with -6")
+assert (record["checked"], record["failed"], record["error"]) == (3, 2, "ended with -6"), record
+assert record["note"] == "second: a fault; third: ended with -6", record
+(record,) = summary([first, first | {"wrong": 2}, second, second | {"unsupported": "so"}], None)
+assert (record["checked"], record["failed"], record["unsupported"]) == (1, 1, 1), record
+assert "error" not in record, record
+(_, record) = summary([first, first | {"wrong": 0}], "ended with -6")
+assert record["error"] == "ended with -6", record
+"""
+    run_code(code)
+
+
+def test_what_an_accelerator_would_run_lowers_for_it():
+    """There is no accelerator here: at least its programs are made, at the sizes at which it would run them."""
+    code = """
+import jax
+from jax._src import xla_bridge
+import benchmarks.__main__
+from benchmarks.accelerator_works import KERNELS, TILE_OF, plan
+from benchmarks.kernel_peers import Fused
+from benchmarks.kernels import abstract
+from dmem_kernels.fused_topk.tiles import TILES, tile_of
+assert not xla_bridge.backends_are_initialized()  # a child of this process needs the device first
+
+def lowered(platform, spec, implementation):
+    fused = Fused(spec, {})
+    fused.implementation = implementation
+    lowered = jax.jit(fused.read).trace(*abstract(spec)).lower(lowering_platforms=(platform,)).as_text()
+    return lowered.count({"cuda": "custom_call @mosaic_gpu", "tpu": "custom_call @tpu_custom_call"}[platform])
+
+for platform, kernel in KERNELS.items():
+    for small in (False, True):
+        wanted = plan(platform, small)
+        assert set(wanted.checked) == {"xla", kernel}, wanted
+        assert wanted.tuned == kernel and wanted.tiles, wanted
+        for spec in {search.spec.dtype: search.spec for search in wanted.searches}.values():
+            sweeps = {"plain": 1, "softmax": 2}[spec.fusion]
+            for implementation in (None, kernel):
+                assert lowered(platform, spec, implementation) == sweeps, spec
+            with tile_of(TILE_OF[kernel], wanted.tiles[-1]):
+                assert TILES[TILE_OF[kernel]] == wanted.tiles[-1]
+assert all(search.limit for platform in KERNELS for search in plan(platform, False).searches)
+assert plan("cpu", False) == plan("cpu", True)
+"""
+    run_code(code)
+
+
 def test_an_unknown_peer_is_an_error_that_names_it():
     done = run("step", *TINY, "--peers", "plain_jax,redis")
     assert done.returncode != 0

@@ -13,8 +13,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import dmem_jax as dmem
+from benchmarks.hlo import instructions, whole_writes
 from dmem_jax import ArgumentValueError, Config, Params, Route, Tier, slots
-from tests.hlo import computations, whole_writes
 
 # Sizes are |rpe| and scores are cosines, so that every number below can be done by hand: an |rpe| above 2 goes to core,
 # above 1 to the buffer.
@@ -356,7 +356,7 @@ def test_flashbax_6_and_dejax_2_and_pgx_438_a_donated_write_is_in_place_and_bran
     experiences = dmem.experience(config, np.ones((AGENTS, D)), rpe=[1.5, 5] * (AGENTS // 2), payload=payload)
     jitted: Any = agents.write
     compiled = jitted.lower(PARAMS, memories, experiences).compile()
-    selected = [i["shape"] for body in computations(compiled.as_text()).values() for i in body if i["op"] == "select"]
+    selected = [shape for i in instructions(compiled.as_text()) if i.op == "select" for shape in i.shapes]
     assert selected  # rows are selected ...
     assert not set(selected) & wide(config, memories)  # ... and no store is
     assert "conditional(" not in compiled.as_text()

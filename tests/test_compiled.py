@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import pytest
 
 import dmem_jax as dmem
+from benchmarks.copies import wide_shapes
+from benchmarks.hlo import instructions, whole_writes
 from dmem_jax import batch_writes
-from tests.hlo import computations, whole_writes
 from tests.lives import PAYLOAD, random_experiences, random_queries
 from tests.test_laws import AGENTS, KINDS, fresh_carry, life_step, seldom, small_config
 
@@ -25,13 +26,6 @@ def life_loop(config: dmem.Config):
         return jax.lax.scan(functools.partial(life_step, config, params), carry, jax.random.split(key, 7))
 
     return loop
-
-
-def wide_shapes(store: dmem.Store) -> set[str]:
-    """The shapes of a store's embedding and payload arrays, as compiled text has them."""
-    names = {"float32": "f32", "int32": "s32", "bool": "pred", "int8": "s8"}
-    wide = jax.tree.leaves((store.embedding, store.next_embedding, store.payload))
-    return {f"{names[str(x.dtype)]}[{','.join(map(str, x.shape))}]" for x in wide if x.ndim > 2}
 
 
 ALL_KINDS = [*KINDS, {"store_dtype": "int8"}]  # bfloat16 XLA:CPU scatters as float32, for which it rewrites the store
@@ -58,9 +52,8 @@ def test_no_embedding_or_payload_is_copied_in_a_loop(index):
 def test_no_conditional_and_no_select_over_a_store(index):
     text, (memories, _) = compiled_life(index)
     shapes = wide_shapes(memories.core) | wide_shapes(memories.buffer)
-    instructions = [i for body in computations(text).values() for i in body]
-    assert "conditional" not in {i["op"] for i in instructions}
-    assert not [i["name"] for i in instructions if i["op"] == "select" and i["shape"] in shapes]
+    assert "conditional" not in {i.op for i in instructions(text)}
+    assert not [i.name for i in instructions(text) if i.op == "select" and shapes.intersection(i.shapes)]
 
 
 def test_many_writes_move_rows_in_place():
@@ -108,6 +101,76 @@ def test_the_copy_test_sees_a_copy():
 
     text = str(loop.lower(jnp.zeros((8, 16, 32)), jnp.ones((5, 8, 32))).compile().as_text())
     assert whole_writes(text, {"f32[8,16,32]"})
+
+
+# As GPUs and TPUs write their programs: tuples, fusions of several outputs, asynchronous copies, layouts in brackets.
+FUSED = {
+    "fused_update": """%fused_update (param_0: f32[8,16,32], param_1: f32[8,1,32], p: s32[]) -> (f32[8,16,32], f32[8]) {
+  %param_0 = f32[8,16,32]{2,1,0} parameter(0)
+  %param_1 = f32[8,1,32]{2,1,0} parameter(1)
+  %p = s32[] parameter(2)
+  %bitcast.1 = f32[8,16,32]{2,1,0} bitcast(%param_0)
+  %update.1 = f32[8,16,32]{2,1,0} dynamic-update-slice(%bitcast.1, %param_1, %p, %p, %p)
+  %sum.1 = f32[8]{0} reduce(%param_1, %p), dimensions={1,2}, to_apply=%add
+  ROOT %tuple.1 = (f32[8,16,32]{2,1,0}, f32[8]{0}) tuple(%update.1, %sum.1)
+}""",
+    "fused_scale": """%fused_scale (param_0: f32[8,16,32], param_1: f32[8,1,32], p: s32[]) -> f32[8,16,32] {
+  %param_0 = f32[8,16,32]{2,1,0} parameter(0)
+  %param_1 = f32[8,1,32]{2,1,0} parameter(1)
+  %p = s32[] parameter(2)
+  %scaled = f32[8,16,32]{2,1,0} multiply(%param_0, %param_0)
+  ROOT %update.2 = f32[8,16,32]{2,1,0} dynamic-update-slice(%scaled, %param_1, %p, %p, %p)
+}""",
+    "fused_dots": """%fused_dots (param_0: f32[8,16,32], param_1: f32[8,16,32]) -> f32[8,16] {
+  %param_0 = f32[8,16,32]{2,1,0} parameter(0)
+  %param_1 = f32[8,16,32]{2,1,0} parameter(1)
+  %products = f32[8,16,32]{2,1,0} multiply(%param_0, %param_1)
+  ROOT %dots = f32[8,16]{1,0} reduce(%products, %param_1), dimensions={2}, to_apply=%add
+}""",
+}
+LOOP = """
+%body (arg: (s32[], f32[8,16,32], f32[8,1,32])) -> (s32[], f32[8,16,32], f32[8,1,32]) {
+  %arg = (s32[], f32[8,16,32]{2,1,0:T(8,128)S(1)}, /*index=2*/f32[8,1,32]{2,1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%arg), index=0
+  %store = f32[8,16,32]{2,1,0:T(8,128)} get-tuple-element(%arg), index=1
+  %row = f32[8,1,32]{2,1,0} get-tuple-element(%arg), index=2
+  INSTRUCTION
+  ROOT %out = (s32[], f32[8,16,32]{2,1,0}, f32[8,1,32]{2,1,0}) tuple(%i, %store, %row)
+}
+
+ENTRY %main (p: f32[8,16,32]) -> f32[8,16,32] {
+  %p = f32[8,16,32]{2,1,0} parameter(0)
+  ROOT %once = f32[8,16,32]{2,1,0} copy(%p)
+}
+"""
+WIDE = "f32[8,16,32]{2,1,0:T(8,128)}"
+IN_PLACE = {
+    "several outputs": f"%x = ({WIDE}, f32[8]{{0}}) fusion(%store, %row, %i), kind=kLoop, calls=%fused_update",
+    "inside of a fusion": "%x = f32[8,16]{1,0} fusion(%store, %store), kind=kInput, calls=%fused_dots",
+    "a graph of commands": f"%x = ({WIDE}, s32[]) call(%store, %i), to_apply=%commands",
+    "a kernel of an alias": f"%x = {WIDE} custom-call(%store), output_to_operand_aliasing={{{{}}: (0, {{}})}}",
+}
+WRITTEN = {
+    "asynchronous copy": f"%x = ({WIDE}, {WIDE}, u32[]{{:S(2)}}) copy-start(%store), cross_program_prefetch_index=0",
+    "computed, then set": f"%x = {WIDE} fusion(%store, %row, %i), kind=kLoop, calls=%fused_scale",
+    "copy": f"%x = {WIDE} copy(%store)",
+    "kernel": f'%x = {WIDE} custom-call(%store), custom_call_target="k"',
+}
+
+
+def in_a_loop(instruction: str) -> list[str]:
+    fusions = [body for name, body in FUSED.items() if name in instruction]
+    return whole_writes("\n".join((*fusions, LOOP.replace("INSTRUCTION", instruction))), {"f32[8,16,32]"})
+
+
+@pytest.mark.parametrize("instruction", IN_PLACE.values(), ids=IN_PLACE)
+def test_what_writes_no_array_is_not_counted(instruction):
+    assert in_a_loop(instruction) == []
+
+
+@pytest.mark.parametrize("instruction", WRITTEN.values(), ids=WRITTEN)
+def test_each_writer_is_counted_once(instruction):
+    assert len(in_a_loop(instruction)) == 1
 
 
 def test_a_donated_memory_is_updated_in_place():

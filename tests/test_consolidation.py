@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dmem_jax as dmem
+from benchmarks.hlo import whole_writes
 from tests import jitted
-from tests.hlo import whole_writes
 
 DIM = 24
 

@@ -1,6 +1,10 @@
 """How much a kernel takes at a time, by kind of device."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import jax
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,19 @@ TILES = {
     "tpu": Tile(queries=128, slots=1024, embedding_bytes=2**21),
     "gpu": Tile(queries=64, slots=128, embedding_bytes=2**16),
 }
+
+
+@contextlib.contextmanager
+def tile_of(kind: str, tile: Tile) -> Iterator[None]:
+    """Kernels of a kind of device are compiled with another tile inside of this: to tune, not to run."""
+    before = TILES[kind]
+    TILES[kind] = tile
+    jax.clear_caches()  # a program that is there already has its tile in it
+    try:
+        yield
+    finally:
+        TILES[kind] = before
+        jax.clear_caches()
 
 
 def slots_per_tile(tile: Tile, slots: int, dim: int) -> int:
