@@ -12,8 +12,9 @@ PYTHON ?= python3
 # A Python 3.13, on the path or known to pyenv; empty where there is none.
 PYTHON_LATEST ?= $(shell python3.13 -c 'import sys; print(sys.executable)' 2>/dev/null \
 	|| ls -d "$$(pyenv root 2>/dev/null)"/versions/3.13*/bin/python3.13 2>/dev/null | tail -n 1)
-# A file's tests stay in one process, where they share what was compiled.
-PYTEST := -m pytest -n 2 --dist loadfile
+# A file's tests stay in one process, where they share what was compiled.  Files start in the order of their
+# names: by default those of the fewest tests, which here take the longest, would come last.
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Tests mostly compile: this takes half the time. Only the pinned jax has the first flag. test_compiled.py reads the
 # program that users get, and nightly runs all tests on that.

@@ -74,7 +74,7 @@ LOOSE: dict[str, dict[str, Any]] = {
         "threshold_schedule": "step",
         "shadow_capacity": 2,
     },
-    "int8": {"store_dtype": "int8", "duplicates": "search", "upkeep": True},
+    "int8": {"store_dtype": "int8", "duplicates": "search"},
     "learned, phase": {"thresholds": "learned", "weight_schedule": "phase", "threshold_schedule": "phase"},
 }
 NIGHTLY = {
