@@ -69,12 +69,16 @@ def run(memories: int, dim: int, queries: int, repeats: int) -> Iterator[Record]
             "implementation": name,
             "work": {"memories": memories, "dim": dim, "queries": queries, "top_k": TOP_K},
             "recall": recalls[name],
-            "bytes": sum(x.nbytes for key, x in stored[dtype].items() if key != "inv_norm" and x is not None)
-            / memories,
+            "bytes": bytes_of_one(stored[dtype]),
             **alone[name].record(),
             "ratio_shared": shared[name].record()["ratio"],
         }
         yield record | ({"step_ratio": steps[name].record()["ratio"]} if name in steps else {})
+
+
+def bytes_of_one(memory: Memory) -> int:
+    """Of its embedding, and of its scale if it has one."""
+    return sum(x[0].nbytes for x in (memory["embedding"], memory["scale"]) if x is not None)
 
 
 def share_found(found: jax.Array, wanted: jax.Array) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmem_kernels import expected_recall, fused_topk
-from dmem_kernels.fused_topk import chunks, reference
+from dmem_kernels.fused_topk import chunks, reference, xla
 from dmem_kernels.fused_topk.arg_specs import TESTED, ArgSpec, arguments
 from dmem_kernels.fused_topk.terms import Operands, Rule
 from dmem_kernels.storage import decode, encode
@@ -311,6 +311,19 @@ def test_chunks_of_queries_are_the_whole(monkeypatch):
     monkeypatch.setattr(chunks, "_CHUNK_BYTES", 3 * 4 * 50)
     got = jax.jit(functools.partial(fused_topk, **named, implementation="xla"))(*args)
     check(Numpy(*map(np.asarray, got)), args, named)
+
+
+@pytest.mark.parametrize(("queries", "agents"), [(None, None), (None, 5), (2, None), (2, 5)])
+@pytest.mark.parametrize("block", [3 * 8, 2 * 50 * 8, 2**19])
+def test_blocks_of_int8_are_the_whole(block, queries, agents, monkeypatch):
+    """Blocks of rows, of whole agents, and all in one; none but the last divide the sizes."""
+    args, named = arguments(ArgSpec("", slots=50, dim=8, k=3, queries=queries, agents=agents, dtype="int8"))
+    monkeypatch.setattr(xla, "_BLOCK", block)
+    call = functools.partial(fused_topk, **named, implementation="xla")
+    got = jax.jit(jax.vmap(call) if agents else call)(*args)
+    for i in range(agents or 1):
+        one, its_args = (jax.tree.map(lambda x, i=i: x[i], (got, list(args)))) if agents else (got, args)
+        check(Numpy(*map(np.asarray, one)), its_args, named)
 
 
 def test_a_thousand_queries_to_a_million_memories_need_little_memory():
