@@ -77,7 +77,7 @@ def fused_topk(
         fusion, the scores of the exact search; under softmax slots that are no candidates count in the sum by their
         coarse cosines. Gradients are those of the exact score. It is for many queries that share a memory, on devices
         that multiply int8 faster than float32: with one query per memory the bus binds, and the exact search is as
-        fast. Its share of the exact k best depends on the data, with 4 some .99 and more: `benchmarks storage`.
+        fast. Its share of the exact k best depends on the data; in `benchmarks storage` 4 find as much.
       implementation: None takes the kernel of the platform that the program is lowered for, or "xla" where there is
         none or it cannot do this. A kernel that is named runs on other platforms too, interpreted: for tests.
 

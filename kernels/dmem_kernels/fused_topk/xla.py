@@ -2,8 +2,8 @@
 
 XLA:CPU reduces any axis but the last by vectors, so where queries share a memory, scores lie as [slots, queries]. One
 such matrix is all that is ever written to memory, for a chunk of queries at a time: dot products, or in their place
-the numerators of a softmax, as exp is too slow to be computed twice. What becomes of them is computed by the sweeps
-that reduce it.
+the numerators of a softmax, as exp is too slow to be computed twice (of int8 both, for half as many queries). What
+becomes of them is computed by the sweeps that reduce it.
 """
 
 import functools
