@@ -19,6 +19,7 @@ from benchmarks import (
     recall,
     replay,
     step,
+    storage,
     write,
     write_many,
 )
@@ -60,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--dim", type=_positive, default=128, metavar="N", help="default 128")
     command.add_argument("--clusters", type=_positive, default=1024, metavar="N", help="default 1,024")
     command.add_argument("--probes", type=_positive, nargs="+", default=[8, 16, 32], metavar="N", help="[8, 16, 32]")
+    _common(command)
+    command = commands.add_parser("storage", help=_first_line(storage))
+    command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")
+    command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
+    command.add_argument("--queries", type=_positive, default=1000, metavar="N", help="default 1,000")
     _common(command)
     _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
@@ -141,6 +147,8 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "clusters":
         sizes = (arguments.memories, arguments.dim, arguments.clusters)
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
+    elif arguments.command == "storage":
+        yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "kernels":
         yield from kernels.run(_specs(arguments), _peers(arguments), arguments.repeats, arguments.picture)
     elif arguments.command == "accelerator":

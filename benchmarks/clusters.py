@@ -12,23 +12,13 @@ import jax
 import jax.numpy as jnp
 
 import dmem_jax as dmem
+from benchmarks.mixture import queries_near, vectors
 from benchmarks.output import Record, progress
 from benchmarks.timing import ScanLoop, race
 from dmem_jax import clusters
 
-CENTRES = 4096
-SPREAD = 0.3  # of a mixture's vectors around their centre, whose coordinates have deviation 1
 QUERIES = 256
 """For the share found; times are of some at a time."""
-
-
-def vectors(kind: str, memories: int, dim: int) -> jax.Array:
-    keys = jax.random.split(jax.random.key(0), 3)
-    noise = jax.random.normal(keys[0], (memories, dim))
-    if kind == "iid":
-        return noise
-    centres = jax.random.normal(keys[1], (CENTRES, dim))
-    return centres[jax.random.randint(keys[2], (memories,), 0, CENTRES)] + SPREAD * noise
 
 
 def full_memory(embedding: jax.Array) -> tuple[dmem.Config, dmem.Memory]:
@@ -54,8 +44,7 @@ def run(memories: int, dim: int, count: int, probes: list[int], repeats: int) ->
         embedding = vectors(kind, memories, dim)
         config, memory = full_memory(embedding)
         params = dmem.Params.default(config)
-        near = embedding[jax.random.randint(jax.random.key(2), (QUERIES,), 0, memories)]
-        queries = near + 0.1 * jax.random.normal(jax.random.key(3), near.shape)
+        queries = queries_near(embedding, QUERIES)
         progress(f"clusters: {kind}, k-means of {memories} x {dim} into {count}")
         fit = jax.jit(lambda memory, key: clusters.fit(config, memory, key, count=count))  # noqa: B023
         found = jax.block_until_ready(fit(memory, jax.random.key(4)))

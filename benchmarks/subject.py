@@ -9,14 +9,17 @@ import jax.numpy as jnp
 
 import dmem_jax as dmem
 from benchmarks.streams import FEATURES, Stream, Stretch, Work
-from dmem_jax.config import Duplicates
+from dmem_jax.config import Duplicates, StoreDtype
+from dmem_jax.storage import as_stored
 
 
 class Subject:
     """D-MEM with every default (demotion, softmax fusion, where not told otherwise probe duplicates) over the rows that
     its peers hold."""
 
-    def __init__(self, work: Work, duplicates: Duplicates = "probe", **params: float):
+    def __init__(
+        self, work: Work, duplicates: Duplicates = "probe", store_dtype: StoreDtype = "float32", **params: float
+    ):
         self.work = work
         # No warm-up: the stores are full, so this is the middle of a life.
         self.config = dmem.Config(
@@ -26,6 +29,7 @@ class Subject:
             top_k=work.top_k,
             warmup=0,
             duplicates=duplicates,
+            store_dtype=store_dtype,
         )
         self.params = dmem.Params.default(self.config, **params)
 
@@ -40,6 +44,8 @@ class Subject:
             # Copies: what jax slices whole is the same buffer, and this one is donated.
             fields = {name: jnp.array(row[:, part], copy=True) for name, row in rows.items()}
             payload = {name: fields.pop(name) for name in ("features", "action")}
+            if self.config.store_dtype != "float32":
+                fields |= as_stored(self.config.store_dtype, fields["embedding"])
             return dataclasses.replace(store, payload=payload, **fields)
 
         return dataclasses.replace(

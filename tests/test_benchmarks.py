@@ -131,6 +131,22 @@ def test_write_many_is_timed_in_a_scan_and_by_call():
 
 
 @pytest.mark.slow
+def test_storage_tells_what_each_type_finds_takes_and_costs():
+    measured = records(run("storage", "--memories", "40", "--dim", "8", "--queries", "4", "--repeats", "1", "--json"))
+    check(measured, "storage", {"memories": 40, "dim": 8, "queries": 4, "top_k": 10})
+    assert {name: record["bytes"] for name, record in measured.items()} == {
+        "float32": 32,
+        "bfloat16": 16,
+        "int8": 12,
+        "int8, coarse": 12,
+        "int8, two stages": 12,
+    }
+    assert measured["float32"]["recall"] == 1
+    assert all(0.5 < record["recall"] <= 1 and record["ratio_shared"] > 0 for record in measured.values())
+    assert {name for name, record in measured.items() if "step_ratio" in record} == {"float32", "bfloat16", "int8"}
+
+
+@pytest.mark.slow
 def test_import_as_json_and_as_a_table():
     check(records(run("import", "--repeats", "1", "--json")), "import", {})
     table = run("import", "--repeats", "1")

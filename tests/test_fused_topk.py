@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from dmem_kernels import expected_recall, fused_topk
-from dmem_kernels.fused_topk import chunks, reference
+from dmem_kernels.fused_topk import chunks, reference, xla
 from dmem_kernels.fused_topk.arg_specs import TESTED, ArgSpec, arguments
 from dmem_kernels.fused_topk.terms import Operands, Rule
+from dmem_kernels.storage import decode, encode
 
 IMPLEMENTATIONS = ["reference", "xla", "pallas_tpu", "pallas_gpu"]
 NAMED = ("weight", "semantic_temperature", "salience_temperature")
@@ -92,8 +93,8 @@ def check(got: Numpy, args, named, exact: bool = False) -> None:
 
 
 def skip_unsupported(implementation: str, spec: ArgSpec) -> None:
-    step = {"float32": 32, "bfloat16": 64}[spec.dtype]
-    if implementation == "pallas_gpu" and (spec.dim % step or spec.slots % 8):
+    step = {"float32": 32, "bfloat16": 64}.get(spec.dtype)
+    if implementation == "pallas_gpu" and (step is None or spec.dim % step or spec.slots % 8):
         pytest.skip("not a shape for this kernel")
 
 
@@ -241,30 +242,41 @@ def plain_scores(args, named, indices):
     scalars = (jnp.reshape(named[name], (1, 1, 1)) for name in NAMED)
     per_slot = salience[None, None], mask[None, None]
     operands = Operands(queries[None], embeddings[None], inv_norm[None], *per_slot, *scalars)
-    scores = reference.all_scores(Rule(named["k"], named["fusion"], None), operands)[0]
+    rule = Rule(named["k"], named["fusion"], None)
+    scores = reference.all_scores(rule, operands, reference.all_cosines(operands))[0]
+    embeddings = embeddings.astype(jnp.float32)
     dots = jnp.einsum("qd,nd->qn", queries, embeddings, precision=jax.lax.Precision.HIGHEST)
     cosines = dots * inv_norm[None] / jnp.linalg.norm(queries, axis=1, keepdims=True)
     return tuple(jnp.take_along_axis(x, indices, axis=1) for x in (scores, cosines))
 
 
-@pytest.mark.parametrize("fusion", [pytest.param("plain", marks=pytest.mark.slow), "softmax"])
-def test_gradients_are_the_references(fusion, monkeypatch):
-    args, named = arguments(ArgSpec("", slots=24, dim=8, k=3, queries=4, fusion=fusion))
+@pytest.mark.parametrize(
+    ("fusion", "dtype"),
+    [pytest.param("plain", "float32", marks=pytest.mark.slow), ("softmax", "float32"), ("softmax", "int8")],
+)
+def test_gradients_are_the_references(fusion, dtype, monkeypatch):
+    args, named = arguments(ArgSpec("", slots=24, dim=8, k=3, queries=4, fusion=fusion, dtype=dtype))
     monkeypatch.setattr(chunks, "_CHUNK_BYTES", 2 * 4 * 24)  # two queries at a time
     scalars = tuple(named.pop(name) for name in NAMED)
     indices = jax.jit(lambda: fused_topk(*args, **named, **dict(zip(NAMED, scalars, strict=True))))().indices
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(2, *indices.shape)), jnp.float32)
 
+    differentiable = [i for i, x in enumerate(args) if jnp.issubdtype(x.dtype, jnp.floating)]
+
     def loss(floats, scalars, of_reference):
         called = {**named, **dict(zip(NAMED, scalars, strict=True))}
+        given = list(args)
+        for i, x in zip(differentiable, floats, strict=True):
+            given[i] = x
         if of_reference:
-            scores, cosines = plain_scores((*floats, args[4]), called, indices)
+            scores, cosines = plain_scores(given, called, indices)
         else:
-            scores, _, cosines = functools.partial(fused_topk, **called)(*floats, args[4])
+            scores, _, cosines = functools.partial(fused_topk, **called)(*given)
         return jnp.sum(weights[0] * scores) + jnp.sum(weights[1] * cosines)
 
     gradient = jax.jit(jax.grad(loss, argnums=(0, 1)), static_argnums=2)
-    got, want = gradient(args[:4], scalars, False), gradient(args[:4], scalars, True)
+    floats = [args[i] for i in differentiable]
+    got, want = gradient(floats, scalars, False), gradient(floats, scalars, True)
     for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
         assert np.any(ours != 0) or fusion == "plain"  # which has no temperatures
@@ -301,6 +313,19 @@ def test_chunks_of_queries_are_the_whole(monkeypatch):
     check(Numpy(*map(np.asarray, got)), args, named)
 
 
+@pytest.mark.parametrize(("queries", "agents"), [(None, None), (None, 5), (2, None), (2, 5)])
+@pytest.mark.parametrize("block", [3 * 8, 2 * 50 * 8, 2**19])
+def test_blocks_of_int8_are_the_whole(block, queries, agents, monkeypatch):
+    """Blocks of rows, of whole agents, and all in one; none but the last divide the sizes."""
+    args, named = arguments(ArgSpec("", slots=50, dim=8, k=3, queries=queries, agents=agents, dtype="int8"))
+    monkeypatch.setattr(xla, "_BLOCK", block)
+    call = functools.partial(fused_topk, **named, implementation="xla")
+    got = jax.jit(jax.vmap(call) if agents else call)(*args)
+    for i in range(agents or 1):
+        one, its_args = (jax.tree.map(lambda x, i=i: x[i], (got, list(args)))) if agents else (got, args)
+        check(Numpy(*map(np.asarray, one)), its_args, named)
+
+
 def test_a_thousand_queries_to_a_million_memories_need_little_memory():
     n, q, dim = 1_000_000, 1024, 128
     shapes = (q, dim), (n, dim), (n,), (n,)
@@ -311,16 +336,18 @@ def test_a_thousand_queries_to_a_million_memories_need_little_memory():
     assert memory.temp_size_in_bytes < 2**30
 
 
-def lowered(platform: str, **sizes) -> int:
+def lowered(platform: str, oversample: int | None = None, **sizes) -> int:
     """How many kernels are in the program for a platform."""
     args, named = arguments(ArgSpec(**{**vars(SHAPE), "dim": 128, **sizes}))
-    traced = jax.jit(functools.partial(fused_topk, **named)).trace(*args)
+    traced = jax.jit(functools.partial(fused_topk, **named, oversample=oversample)).trace(*args)
     kernel = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}[platform]
     return traced.lower(lowering_platforms=(platform,)).as_text().count(f"custom_call @{kernel}")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize(
+    ("platform", "dtype"),
+    [("cuda", "float32"), ("cuda", "bfloat16"), ("tpu", "float32"), ("tpu", "bfloat16"), ("tpu", "int8")],
+)
 def test_kernels_lower_for_their_platform(platform, dtype):
     assert lowered(platform, dtype=dtype) == 2  # the normaliser, then the scores
 
@@ -328,6 +355,7 @@ def test_kernels_lower_for_their_platform(platform, dtype):
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_what_a_kernel_cannot_do_is_left_to_xla(platform):
     assert lowered(platform, k=130) == 0
+    assert lowered(platform, dtype="int8", oversample=4) == 0
 
 
 def test_fewer_kept_of_each_tile():
@@ -368,6 +396,8 @@ def test_expected_recall_at_its_ends():
     [
         (r"^k: expected", {"k": 0}),
         (r"^keep_per_tile: expected", {"keep_per_tile": 1.5}),
+        (r"^oversample: expected an int", {"oversample": 0}),
+        (r"^oversample: expected None where embeddings are float32", {"oversample": 4}),
         (r"^fusion: 'rank' needs all scores", {"fusion": "rank"}),
         (r"^fusion: 'min_max' needs all scores", {"fusion": "min_max"}),
         (r"^fusion: expected", {"fusion": "sum"}),
@@ -375,7 +405,10 @@ def test_expected_recall_at_its_ends():
         (r"^weight: expected a scalar or \[2\], got \[3\]", {"weight": jnp.ones(3)}),
         (r"^queries: expected", {"queries": jnp.ones((2, 31))}),
         (r"^embeddings: expected", {"embeddings": jnp.ones(72)}),
-        (r"^embeddings: expected float32 or bfloat16, got int32", {"embeddings": jnp.ones((72, 32), jnp.int32)}),
+        (
+            r"^embeddings: expected float32 or bfloat16 or int8, got int32",
+            {"embeddings": jnp.ones((72, 32), jnp.int32)},
+        ),
         (r"^inv_norm: expected", {"inv_norm": jnp.ones(71)}),
         (r"^salience: expected \[72\] or \[2, 72\]", {"salience": jnp.ones((3, 72))}),
         (r"^mask: expected bool", {"mask": jnp.ones(72)}),
@@ -391,6 +424,7 @@ def test_what_is_wrong_is_said(message, change):
 @pytest.mark.parametrize(
     ("implementation", "reason", "sizes"),
     [
+        ("pallas_gpu", "embeddings are int8", {"dtype": "int8"}),
         ("pallas_gpu", "multiple of 32 numbers, not 8", {"dim": 8}),
         ("pallas_gpu", "slots must be a multiple of 8, not 9", {"slots": 9}),
         ("pallas_gpu", "one by one, 64 at most", {"k": 65}),
@@ -402,3 +436,14 @@ def test_a_named_kernel_says_why_it_cannot(implementation, reason, sizes):
     args, named = arguments(ArgSpec(**{**vars(SHAPE), **sizes}))
     with pytest.raises(NotImplementedError, match=reason):
         fused_topk(*args, **named, implementation=implementation)
+
+
+def test_a_row_of_int8_is_found_as_its_decoded_float32_is():
+    args, named = arguments(ArgSpec("", slots=136, dim=64, k=4, queries=2))
+    stored = encode(args[1], jnp.int8)
+    inv_norm = [1 / jnp.linalg.norm(x.astype(jnp.float32), axis=-1) for x in (stored.values, decode(stored))]
+    got = found("reference", (args[0], stored.values, inv_norm[0], *args[3:]), named)
+    want = found("reference", (args[0], decode(stored), inv_norm[1], *args[3:]), named)
+    np.testing.assert_array_equal(got.indices, want.indices)
+    np.testing.assert_allclose(got.scores, want.scores, rtol=1e-5)
+    np.testing.assert_allclose(got.cosines, want.cosines, rtol=1e-5, atol=1e-7)

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Int32, Shaped
 
 from dmem_kernels.fused_topk import reference, xla
 from dmem_kernels.fused_topk.batching import batched
@@ -13,6 +13,9 @@ from dmem_kernels.fused_topk.gradients import with_gradient
 from dmem_kernels.fused_topk.terms import Found, Operands, Rule, cosines_at
 
 Implementation = Literal["reference", "xla", "pallas_gpu", "pallas_tpu"]
+
+
+_MOST_SUMMED = 2**17  # products of int8, each 2^14 at most, in int32
 
 
 class TopK(NamedTuple):
@@ -25,7 +28,7 @@ class TopK(NamedTuple):
 
 def fused_topk(
     queries: Float[Array, "*Q D"],
-    embeddings: Float[Array, "N D"],
+    embeddings: Shaped[Array, "N D"],
     inv_norm: Float[Array, " N"],
     salience: Float[Array, "*R N"],
     mask: Bool[Array, "*S N"],
@@ -36,6 +39,7 @@ def fused_topk(
     salience_temperature: Float[Array, "*T2"] | float = 1.0,
     fusion: str = "softmax",
     keep_per_tile: int | None = None,
+    oversample: int | None = None,
     implementation: Implementation | None = None,
 ) -> TopK:
     """The k best slots of a memory for each query, found without keeping a queries x slots matrix of scores.
@@ -53,8 +57,9 @@ def fused_topk(
 
     Args:
       queries: [D], or [Q, D]; float32.
-      embeddings: [N, D]; float32 or bfloat16.
-      inv_norm: [N], 1 / the norm of each embedding, or 0; float32.
+      embeddings: [N, D]; float32, bfloat16, or int8 as `storage.encode` makes them.
+      inv_norm: [N], 1 / the norm of each embedding as it is given here, or 0; float32. The scale of a row of int8 drops
+        out of a cosine, and so none is asked for: the norm is that of the int8 row itself.
       salience: [N], or [Q, N] where queries see it differently; float32, in any unit.
       mask: [N], or [Q, N]; bool: which slots may be found.
       k: how many to find, at least 1. Where fewer may be found, rows (-inf, N, 0) follow.
@@ -66,6 +71,13 @@ def fused_topk(
       keep_per_tile: None for the exact result. With a number the kernels keep so many of each tile of slots at most,
         which is faster for a large k, and finds the share of the best k that `expected_recall` foretells. "reference"
         and "xla" are exact all the same.
+      oversample: None scores all slots exactly, int8 ones by the float32 query. With a number, for int8 alone, the
+        search has two stages: the query is brought to int8 too, all slots are scored by whole numbers, and the
+        oversample * k best of them anew, exactly, for the k best. What is found has the cosines and, under plain
+        fusion, the scores of the exact search; under softmax slots that are no candidates count in the sum by their
+        coarse cosines. Gradients are those of the exact score. It is for many queries that share a memory, on devices
+        that multiply int8 faster than float32: with one query per memory the bus binds, and the exact search is as
+        fast. Its share of the exact k best depends on the data; in `benchmarks storage` 4 find as much.
       implementation: None takes the kernel of the platform that the program is lowered for, or "xla" where there is
         none or it cannot do this. A kernel that is named runs on other platforms too, interpreted: for tests.
 
@@ -76,8 +88,10 @@ def fused_topk(
       ValueError: an argument is not as said here.
       NotImplementedError: the implementation that was named cannot do this.
     """
-    _check_static(k, fusion, keep_per_tile, implementation)
+    _check_static(k, fusion, keep_per_tile, oversample, implementation)
     _check_arrays(queries, embeddings, inv_norm, salience, mask)
+    if oversample is not None:
+        _check_coarse(embeddings)
     q, n = queries.shape[:-1], embeddings.shape[0]
     scalars = {
         name: _scalars(name, x, q)
@@ -91,7 +105,7 @@ def fused_topk(
         shape = (*q, k)
         return TopK(jnp.full(shape, -jnp.inf), jnp.full(shape, n, jnp.int32), jnp.zeros(shape, jnp.float32))
 
-    rule = Rule(k, fusion, keep_per_tile)  # type: ignore[arg-type]
+    rule = Rule(k, fusion, keep_per_tile, oversample)  # type: ignore[arg-type]
     operands = Operands(
         queries=jnp.reshape(queries.astype(jnp.float32), (1, -1, queries.shape[-1])),
         embeddings=embeddings[None],
@@ -132,8 +146,10 @@ def _search(rule: Rule, implementation: Implementation | None, operands: Operand
     return jax.lax.platform_dependent(operands, default=interpreted, **{platform: compiled})
 
 
-def _check_static(k: Any, fusion: Any, keep_per_tile: Any, implementation: Any) -> None:
-    for name, x in ("k", k), ("keep_per_tile", 1 if keep_per_tile is None else keep_per_tile):
+def _check_static(k: Any, fusion: Any, keep_per_tile: Any, oversample: Any, implementation: Any) -> None:
+    for name, x in ("k", k), ("keep_per_tile", keep_per_tile), ("oversample", oversample):
+        if x is None and name != "k":
+            continue
         if not isinstance(x, int) or isinstance(x, bool) or x < 1:
             raise ValueError(f"{name}: expected an int of at least 1, got {x!r}.")
     if fusion in ("rank", "min_max"):
@@ -155,7 +171,7 @@ def _check_arrays(queries: Any, embeddings: Any, inv_norm: Any, salience: Any, m
     if queries.ndim not in (1, 2) or queries.shape[-1] != dim:
         raise ValueError(f"queries: expected [{dim}] or [Q, {dim}], got {list(queries.shape)}.")
     q = queries.shape[:-1]
-    narrow, wide, boolean = (jnp.float32, jnp.bfloat16), (jnp.float32,), (jnp.bool_,)
+    narrow, wide, boolean = (jnp.float32, jnp.bfloat16, jnp.int8), (jnp.float32,), (jnp.bool_,)
     for name, x, shapes, dtypes in [
         ("queries", queries, {queries.shape}, wide),
         ("embeddings", embeddings, {embeddings.shape}, narrow),
@@ -169,6 +185,13 @@ def _check_arrays(queries: Any, embeddings: Any, inv_norm: Any, salience: Any, m
         if x.dtype not in dtypes:
             expected = " or ".join(jnp.dtype(dtype).name for dtype in dtypes)
             raise ValueError(f"{name}: expected {expected}, got {x.dtype}.")
+
+
+def _check_coarse(embeddings: Any) -> None:
+    if embeddings.dtype != jnp.int8:
+        raise ValueError(f"oversample: expected None where embeddings are {embeddings.dtype}: it is for int8 alone.")
+    if embeddings.shape[1] > _MOST_SUMMED:
+        raise ValueError(f"oversample: int32 can sum {_MOST_SUMMED} products of int8, and D is {embeddings.shape[1]}.")
 
 
 def _scalars(name: str, x: Any, q: tuple[int, ...]) -> Float[Array, "1 T 1"]:

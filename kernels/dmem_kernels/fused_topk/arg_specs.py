@@ -6,6 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dmem_kernels.storage import encode
+
 
 @dataclass(frozen=True)
 class ArgSpec:
@@ -30,6 +32,8 @@ TESTED = [
     ArgSpec("several tiles", slots=1300, dim=16, k=5, queries=3),
     ArgSpec("several blocks", slots=40, dim=8, k=3, queries=150, salience_per_query=True, mask_per_query=True),
     ArgSpec("bfloat16", slots=136, dim=64, k=4, queries=2, dtype="bfloat16"),
+    ArgSpec("int8", slots=136, dim=64, k=4, queries=2, dtype="int8"),
+    ArgSpec("int8 agents", slots=24, dim=8, k=3, agents=5, dtype="int8", fusion="plain"),
     ArgSpec("for every kernel", slots=136, dim=32, k=4, queries=2, mask_per_query=True, fusion="plain"),
     ArgSpec("agents", slots=24, dim=8, k=3, agents=5),
 ]
@@ -64,6 +68,8 @@ def arguments(spec: ArgSpec, seed: int = 0, integers: bool = False) -> tuple[tup
     else:
         query = random.normal(size=(*agents, *queries, spec.dim))
         embeddings = random.normal(size=(*agents, spec.slots, spec.dim), scale=3.0)
+        if spec.dtype == "int8":
+            embeddings = np.asarray(encode(jnp.asarray(embeddings, jnp.float32), jnp.int8).values, np.float64)
         inv_norm = 1.0 / np.linalg.norm(embeddings, axis=-1)
         salience = random.exponential(size=per_query[spec.salience_per_query])
     named = {

@@ -18,7 +18,7 @@ from dmem_kernels.fused_topk.terms import (
     Normaliser,
     Operands,
     Rule,
-    at_slots,
+    at_slots_of_queries,
     inverse_norm,
     log_positive,
     logits,
@@ -49,10 +49,7 @@ def _jvp(rule: Rule, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 def _scores_at(rule: Rule, indices: Int32[Array, "A Q k"], operands: Operands, cosines: Float[Array, "A Q k"]) -> Array:
     found = indices < operands.inv_norm.shape[1]
-    if operands.salience.shape[1] == 1:
-        salience = at_slots(operands.salience[:, 0], indices)
-    else:
-        salience = jnp.take_along_axis(operands.salience, indices, axis=2, mode="fill", fill_value=0)
+    salience = at_slots_of_queries(operands.salience, indices)
     semantic = cosines
     if rule.fusion == "softmax":
 

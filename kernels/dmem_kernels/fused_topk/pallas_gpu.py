@@ -56,6 +56,8 @@ def _along(x: Array, shape: tuple[int, ...]) -> Array:
 
 def unsupported(rule: Rule, operands: Operands) -> str | None:
     """Why this kernel cannot do it, if it cannot."""
+    if operands.embeddings.dtype == jnp.int8:
+        return "embeddings are int8, which wgmma multiplies by int8 alone"
     tile = TILES["gpu"]
     a, q, dim = operands.queries.shape
     n, step = operands.inv_norm.shape[1], _STEP_BYTES // operands.embeddings.dtype.itemsize

@@ -38,6 +38,8 @@ _MOST_KEPT = 128  # more rounds than that cost more than a sort
 
 def unsupported(rule: Rule, operands: Operands) -> str | None:
     """Why this kernel cannot do it, if it cannot."""
+    if rule.oversample is not None:
+        return "recall in two stages is left to XLA"
     if kept(rule) > _MOST_KEPT:
         return f"it takes the best of a tile one by one, {_MOST_KEPT} at most, and k is {rule.k}"
     dim = operands.queries.shape[2]

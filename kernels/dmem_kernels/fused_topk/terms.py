@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Bool, Float, Int32, Shaped
 
 from dmem_kernels.reductions import GREATEST, SUM, reduced_rows
 
@@ -31,13 +31,14 @@ class Rule:
     k: int
     fusion: Literal["plain", "softmax"]
     keep_per_tile: int | None  # None: exact
+    oversample: int | None = None  # None: in one stage
 
 
 class Operands(NamedTuple):
     """A memories with Q queries each."""
 
-    queries: Float[Array, "A Q D"]
-    embeddings: Float[Array, "A N D"]  # float32 or bfloat16; all else float32
+    queries: Shaped[Array, "A Q D"]  # float32; int8 in a coarse pass
+    embeddings: Shaped[Array, "A N D"]  # float32, bfloat16 or int8; all else float32
     inv_norm: Float[Array, "A N"]
     salience: Float[Array, "A R N"]
     mask: Bool[Array, "A S N"]
@@ -67,16 +68,23 @@ def inverse_norm(vectors: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
     return jnp.where(some, 1.0 / jnp.sqrt(jnp.where(some, squares, 1.0)), 0.0)
 
 
-def at_slots(per_slot: Float[Array, "A N *rest"], indices: Int32[Array, "A Q k"]) -> Float[Array, "A Q k *rest"]:
+def at_slots(per_slot: Shaped[Array, "A N *rest"], indices: Int32[Array, "A Q k"]) -> Shaped[Array, "A Q k *rest"]:
     """What is said of the slots at `indices`; 0 at index N."""
     return jax.vmap(lambda x, i: x.at[i].get(mode="fill", fill_value=0))(per_slot, indices)
 
 
+def at_slots_of_queries(per_query: Float[Array, "A R N"], indices: Int32[Array, "A Q k"]) -> Float[Array, "A Q k"]:
+    """What each query, or all of them, is told of the slots at `indices`; 0 at index N."""
+    if per_query.shape[1] == 1:
+        return at_slots(per_query[:, 0], indices)
+    return jnp.take_along_axis(per_query, indices, axis=2, mode="fill", fill_value=0)
+
+
 def cosines_at(operands: Operands, indices: Int32[Array, "A Q k"]) -> Float[Array, "A Q k"]:
     """The cosine of each query with the slots found for it; 0 at index N."""
-    rows = at_slots(operands.embeddings, indices).astype(jnp.float32)
-    dots = jnp.einsum("aqkd,aqd->aqk", rows, operands.queries, precision=jax.lax.Precision.HIGHEST)
-    return dots * at_slots(operands.inv_norm, indices) * inverse_norm(operands.queries)
+    rows, queries = at_slots(operands.embeddings, indices).astype(jnp.float32), operands.queries.astype(jnp.float32)
+    dots = jnp.einsum("aqkd,aqd->aqk", rows, queries, precision=jax.lax.Precision.HIGHEST)
+    return dots * at_slots(operands.inv_norm, indices) * inverse_norm(queries)
 
 
 def logits(term: Float[Array, "*batch"], temperature: Float[Array, "*#batch"]) -> Float[Array, "*batch"]:
