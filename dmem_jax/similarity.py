@@ -1,10 +1,10 @@
 """Cosines between one vector and all embeddings of a memory: the one pass over the embeddings that a step makes."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from dmem_jax.types import Memory
+from dmem_kernels import dots
 
 
 def inverse_norm(vector: Float[Array, "*b D"]) -> Float[Array, "*b"]:
@@ -29,9 +29,4 @@ def cosines(
     embedding: Shaped[Array, "n D"], inv_norm: Float[Array, " n"], vector: Float[Array, " D"]
 ) -> Float[Array, " n"]:
     """Cosine of `vector` with each row of `embedding`, whose inverse norms are given."""
-    if embedding.dtype == jnp.float32:
-        dots = jnp.einsum("nd,d->n", embedding, vector, precision=jax.lax.Precision.HIGHEST)
-    else:
-        # XLA:CPU has no fast product of narrow numbers, and widens them by copying them. A sum it fuses with both.
-        dots = jnp.sum(embedding.astype(jnp.float32) * vector[None, :], axis=-1)
-    return dots * inv_norm * inverse_norm(vector)
+    return dots(embedding, vector) * inv_norm * inverse_norm(vector)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmem_kernels import expected_recall, fused_topk
-from dmem_kernels.fused_topk import chunks, reference, xla
+from dmem_kernels import expected_recall, fused_topk, products
+from dmem_kernels.fused_topk import chunks, reference
 from dmem_kernels.fused_topk.arg_specs import TESTED, ArgSpec, arguments
 from dmem_kernels.fused_topk.terms import Operands, Rule
 from dmem_kernels.storage import decode, encode
@@ -318,7 +318,7 @@ def test_chunks_of_queries_are_the_whole(monkeypatch):
 def test_blocks_of_int8_are_the_whole(block, queries, agents, monkeypatch):
     """Blocks of rows, of whole agents, and all in one; none but the last divide the sizes."""
     args, named = arguments(ArgSpec("", slots=50, dim=8, k=3, queries=queries, agents=agents, dtype="int8"))
-    monkeypatch.setattr(xla, "_BLOCK", block)
+    monkeypatch.setattr(products, "_BLOCK", block)
     call = functools.partial(fused_topk, **named, implementation="xla")
     got = jax.jit(jax.vmap(call) if agents else call)(*args)
     for i in range(agents or 1):

@@ -4,6 +4,7 @@ and all of it fused."""
 from dmem_kernels.decay import age, decayed_key, elapsed, log2_decayed
 from dmem_kernels.evict_topk import evict_topk
 from dmem_kernels.fused_topk import TopK, expected_recall, fused_topk
+from dmem_kernels.products import dots
 from dmem_kernels.selection import canonical, first_max, first_min, top_k
 from dmem_kernels.softmax import masked_softmax
 
@@ -12,6 +13,7 @@ __all__ = [
     "age",
     "canonical",
     "decayed_key",
+    "dots",
     "elapsed",
     "evict_topk",
     "expected_recall",

@@ -27,12 +27,11 @@ from dmem_kernels.fused_topk.terms import (
     some,
 )
 from dmem_kernels.fused_topk.two_stages import refined
+from dmem_kernels.products import of_many_each, of_one_each
 from dmem_kernels.reductions import GREATEST, SUM, reduced_rows
 from dmem_kernels.selection import canonical, top_k
 
 _LONG_ROW = 2048  # up to here the best of a row are found in the row itself
-_BLOCK = 2**19  # numbers of embeddings that are widened at once
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def search(rule: Rule, operands: Operands) -> Found:
@@ -57,7 +56,7 @@ def _one_query_each(
     # No matrix unit takes part here, and XLA:CPU sums floats faster than integers.
     query, bonus = operands.queries[:, 0].astype(jnp.float32), bonus[:, 0]
     weight, temperature = operands.weight[:, 0], operands.semantic_temperature[:, 0]
-    semantic, normaliser = _dots(operands.embeddings, query) * operands.inv_norm * inverse_norm(query), None
+    semantic, normaliser = of_one_each(operands.embeddings, query) * operands.inv_norm * inverse_norm(query), None
     if fusion == "softmax":
         x = logits(semantic, temperature) + 0.0 * bonus  # NaN where that is
         top = jnp.maximum(reduced_rows(GREATEST, x), -MAX)
@@ -67,19 +66,6 @@ def _one_query_each(
         normaliser = Normaliser(top[:, None], log_positive(total)[:, None])
     best, index = jax.vmap(lambda row: _best_of_row(row, k))(canonical(weight * semantic + bonus))
     return Found(best[:, None], index[:, None]), normaliser
-
-
-def _dots(embeddings: Shaped[Array, "A N D"], query: Float[Array, "A D"]) -> Float[Array, "A N"]:
-    if embeddings.dtype == jnp.float32:
-        return jnp.einsum("and,ad->an", embeddings, query, precision=_HIGHEST)
-
-    def fused(embeddings: Array, query: Array) -> Array:
-        # XLA:CPU has no fast product of narrow floats, and widens a memory by copying it. A sum it fuses with both.
-        return jnp.sum(embeddings.astype(jnp.float32) * query[:, None, :], axis=-1)
-
-    if embeddings.dtype != jnp.int8:
-        return fused(embeddings, query)
-    return jax.lax.platform_dependent(embeddings, query, cpu=functools.partial(_by_blocks, "and,ad->an"), default=fused)
 
 
 def _best_of_row(scores: Float[Array, " N"], k: int) -> tuple[Float[Array, " k"], Int32[Array, " k"]]:
@@ -167,37 +153,4 @@ def _products(
 ) -> Float[Array, "N Q"] | Int32[Array, "N Q"]:
     if queries.dtype == jnp.int8:
         return jnp.einsum("nd,qd->nq", embeddings, queries, preferred_element_type=jnp.int32)
-
-    def at_once(embeddings: Array, queries: Array) -> Array:
-        return jnp.einsum("nd,qd->nq", embeddings.astype(jnp.float32), queries, precision=_HIGHEST)
-
-    def by_blocks(embeddings: Array, queries: Array) -> Array:
-        return _by_blocks("and,aqd->anq", embeddings[None], queries[None])[0]
-
-    if embeddings.dtype != jnp.int8:
-        return at_once(embeddings, queries)
-    return jax.lax.platform_dependent(embeddings, queries, cpu=by_blocks, default=at_once)
-
-
-def _by_blocks(
-    product: str, embeddings: Shaped[Array, "A N D"], queries: Float[Array, "A *Q D"]
-) -> Float[Array, "A N *Q"]:
-    """An einsum for which some rows at a time are widened, and multiplied while they are in the cache.
-
-    So XLA:CPU reads int8 from memory and nothing else: one query each takes half the time of float32 rows.
-    """
-    a, n, d = embeddings.shape
-    axis, size = (0, _BLOCK // (n * d)) if n * d <= _BLOCK else (1, max(1, _BLOCK // (a * d)))
-    length = embeddings.shape[axis]
-    size = min(size, length)
-
-    def block(i: Array, dots: Array) -> Array:
-        start = jnp.minimum(i * size, length - size)  # the last one may do some rows again
-        rows = jax.lax.dynamic_slice_in_dim(embeddings, start, size, axis).astype(jnp.float32)
-        own = queries if axis else jax.lax.dynamic_slice_in_dim(queries, start, size)
-        some_dots = jnp.einsum(product, rows, own, precision=_HIGHEST)
-        return jax.lax.dynamic_update_slice_in_dim(dots, some_dots, start, axis)
-
-    # All of it is overwritten: an array of the right shape, which varies over devices where either of these does.
-    start = jnp.einsum(product, embeddings[..., :1].astype(jnp.float32), queries[..., :1])
-    return jax.lax.fori_loop(0, -(-length // size), block, start)
+    return of_many_each("anq", embeddings[None], queries[None])[0]
