@@ -153,4 +153,6 @@ def _products(
 ) -> Float[Array, "N Q"] | Int32[Array, "N Q"]:
     if queries.dtype == jnp.int8:
         return jnp.einsum("nd,qd->nq", embeddings, queries, preferred_element_type=jnp.int32)
+    if embeddings.dtype == jnp.float32:
+        return jnp.einsum("nd,qd->nq", embeddings, queries, precision=jax.lax.Precision.HIGHEST)
     return of_many_each("anq", embeddings[None], queries[None])[0]
