@@ -119,7 +119,7 @@ class Config:
     """How embeddings are kept: "float32"; "bfloat16", half the bytes; or "int8" with a scale for each, a quarter.
     Similarities are float32 in any case, and so are next_embedding and what is in the shadow. float32 loses nothing;
     of the others take int8 on a CPU, where a step is faster for it, while XLA rewrites a bfloat16 store at every
-    write [M]."""
+    write [M]. `attend` makes a float32 copy of either while it works."""
 
     def __post_init__(self) -> None:
         for name, least in _SIZES.items():

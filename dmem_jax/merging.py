@@ -14,6 +14,7 @@ from dmem_jax.similarity import directions, pool_cosines
 from dmem_jax.slots import after, capacity, choose, put, read
 from dmem_jax.types import Memory, Store, Tier
 from dmem_kernels import canonical, first_max
+from dmem_kernels.products import of_many_each
 
 _ROWS = 32  # whose cosines with the pool are computed at once: the pairs need no memory of pool x pool
 _FAR = 1e9  # beyond any cosine
@@ -74,7 +75,7 @@ def _all_partners(memory: Memory) -> _Partners:
 
         def in_tier(tier: Store, first: int) -> Array:
             place = jnp.arange(first, first + capacity(tier), dtype=jnp.float32)
-            dots = jnp.einsum("nd,rd->nr", tier.embedding.astype(mine.dtype), mine, precision=jax.lax.Precision.HIGHEST)
+            dots = of_many_each("anq", tier.embedding[None], mine[None])[0]
             # What may not merge is lowered by subtraction: a select is several times as slow here, and this is the
             # whole cost. Great task numbers may round to one float: a bound that is too high is only looked up.
             apart = jnp.abs(tier.task.astype(jnp.float32)[:, None] - task.astype(jnp.float32)[None, :])

@@ -447,3 +447,21 @@ def test_a_row_of_int8_is_found_as_its_decoded_float32_is():
     np.testing.assert_array_equal(got.indices, want.indices)
     np.testing.assert_allclose(got.scores, want.scores, rtol=1e-5)
     np.testing.assert_allclose(got.cosines, want.cosines, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("fusion", ["plain", "softmax"])
+@pytest.mark.parametrize(("dtype", "oversample"), [("float32", None), ("int8", None), ("int8", 2)])
+def test_no_queries_and_no_memories_find_nothing(fusion, dtype, oversample):
+    args, named = arguments(ArgSpec("", slots=24, dim=8, k=3, agents=2, dtype=dtype, fusion=fusion))
+    call = functools.partial(fused_topk, **named, oversample=oversample, implementation="xla")
+    none = [x[:0] for x in args]
+    assert jax.vmap(call)(*none).scores.shape == (0, 3)
+    of_one = jax.vmap(call, in_axes=(0, None, None, None, None))
+    assert of_one(none[0], *(x[0] for x in args[1:])).indices.shape == (0, 3)
+
+
+def test_a_query_that_is_no_number_finds_nothing():
+    args, named = arguments(ArgSpec("", slots=24, dim=8, k=3))
+    found = fused_topk(jnp.full(8, jnp.nan), *args[1:], **named)
+    assert (found.indices == 24).all()
+    assert (found.cosines == 0).all()

@@ -202,3 +202,26 @@ def test_replacing_a_field_keeps_the_rest():
     moved = dataclasses.replace(memory, clock=jnp.int32(5))
     assert int(moved.clock) == 5
     assert moved.core is memory.core
+
+
+@pytest.mark.parametrize("fusion", ["softmax", "plain"])
+def test_slots_may_lie_on_several_devices(fusion):
+    """As a compiler shards them: what it cannot join over devices it refuses."""
+    config = small_config(fusion=fusion, core_capacity=256, buffer_capacity=512)
+    params, memory = dmem.Params.default(config), dmem.init(config)
+    mesh = jax.make_mesh((4,), ("slots",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def on(spec, tree):
+        return jax.device_put(tree, jax.NamedSharding(mesh, spec))
+
+    spread = dataclasses.replace(
+        on(jax.P(), memory), core=on(jax.P("slots"), memory.core), buffer=on(jax.P("slots"), memory.buffer)
+    )
+
+    @jax.jit
+    def life(memory):
+        experience = dmem.experience(config, jnp.ones(DIM), rpe=1.0)
+        memory, info = dmem.step(config, params, memory, experience, jnp.ones(DIM))
+        return info.recall, dmem.attend(config, params, memory, jnp.ones(DIM))
+
+    assert_trees_equal(life(spread), life(memory))

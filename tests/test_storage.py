@@ -130,3 +130,15 @@ def test_a_memory_of_another_type_is_refused():
     other = dataclasses.replace(config, store_dtype="float32")
     with pytest.raises(TypeError, match=r"memory\.core\.embedding: expected float32"):
         dmem.recall(other, params, memory, jnp.ones(DIM))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_a_memory_of_one_tier_and_no_agents(dtype):
+    config = dmem.Config(embedding_dim=4, buffer_capacity=0, store_dtype=dtype)
+    params, memory = dmem.Params.default(config), dmem.init(config)
+    assert not dmem.recall(config, params, memory, jnp.ones(4)).valid.any()
+    recall = jax.vmap(dmem.recall, in_axes=(None, None, None, 0))
+    assert recall(config, params, memory, jnp.ones((0, 4))).id.shape == (0, config.top_k)
+    nobody = dmem.init(config, batch_shape=(0,))
+    recall = jax.vmap(dmem.recall, in_axes=(None, None, 0, 0))
+    assert recall(config, params, nobody, jnp.ones((0, 4))).id.shape == (0, config.top_k)

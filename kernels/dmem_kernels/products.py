@@ -1,11 +1,13 @@
 """Dot products with rows that are kept in fewer bytes, summed in float32.
 
 XLA:CPU has no fast product of narrow numbers. It widens all rows first, and writes them; or, told to multiply and sum,
-it goes number by number. So there some rows at a time are widened, and multiplied while they are in the cache: from
-memory nothing is read but the narrow rows. Elsewhere compilers fuse the widening with what follows.
+it goes number by number. So there some rows at a time are widened, and multiplied while they are in the cache: of
+int8 nothing else is read from memory, of bfloat16 one copy is made first. Elsewhere compilers fuse the widening with
+what follows.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,7 +34,7 @@ def of_one_each(rows: Shaped[Array, "A N D"], vectors: Float[Array, "A D"]) -> F
     """Of the rows of each memory with a vector of its own."""
 
     def fused(rows: Array, vectors: Array) -> Array:
-        return jnp.sum(widened(rows) * vectors[:, None, :], axis=-1)
+        return jnp.sum(rows.astype(jnp.float32) * vectors[:, None, :], axis=-1)
 
     return _einsum("and,ad->an", rows, vectors, fused)
 
@@ -41,23 +43,14 @@ def of_many_each(order: str, rows: Shaped[Array, "A N D"], vectors: Float[Array,
     """Of the rows of each memory with several vectors, in `order` "anq" or "aqn"."""
 
     def fused(rows: Array, vectors: Array) -> Array:
-        return jnp.einsum(f"and,aqd->{order}", widened(rows), vectors, precision=_HIGHEST)
+        return jnp.einsum(f"and,aqd->{order}", rows.astype(jnp.float32), vectors, precision=_HIGHEST)
 
     return _einsum(f"and,aqd->{order}", rows, vectors, fused)
 
 
-def widened(x: Shaped[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """As float32."""
-    if x.dtype != jnp.bfloat16:
-        return x.astype(jnp.float32)
-    # The bits of a bfloat16 are the upper half of a float32's, and XLA:CPU is quicker to move bits than to convert.
-    bits = jax.lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32)
-    return jax.lax.bitcast_convert_type(bits << jnp.uint32(16), jnp.float32)
-
-
 def _einsum(equation: str, rows: Array, vectors: Array, fused: Any) -> Array:
-    if rows.dtype == jnp.float32:
-        return jnp.einsum(equation, rows, vectors, precision=_HIGHEST)
+    if rows.dtype == jnp.float32 or rows.size == 0 or vectors.size == 0:
+        return jnp.einsum(equation, rows.astype(jnp.float32), vectors, precision=_HIGHEST)
     return jax.lax.platform_dependent(rows, vectors, cpu=functools.partial(_by_blocks, equation), default=fused)
 
 
@@ -67,17 +60,31 @@ def _by_blocks(equation: str, rows: Shaped[Array, "A N D"], vectors: Float[Array
     length = rows.shape[axis]
     size = min(size, length)
     place = equation.partition("->")[2].index(letter)
+    widened, narrow = _widening(rows)
 
     def block(i: Array, found: Array) -> Array:
         start = jnp.minimum(i * size, length - size)  # the last one may do some rows again
-        some = widened(jax.lax.dynamic_slice_in_dim(rows, start, size, axis))
+        some = widened(jax.lax.dynamic_slice_in_dim(narrow, start, size, axis))
         own = vectors if axis else jax.lax.dynamic_slice_in_dim(vectors, start, size)
         products = jnp.einsum(equation, some, own, precision=_HIGHEST)
         return jax.lax.dynamic_update_slice_in_dim(found, products, start, place)
 
     # All of it is overwritten: an array of the right shape, which varies over devices where either of these does.
-    begin = jnp.einsum(equation, widened(rows[..., :1]), vectors[..., :1])
+    begin = jnp.einsum(equation, widened(narrow[..., :1]), vectors[..., :1])
     return jax.lax.fori_loop(0, -(-length // size), block, begin)
+
+
+def _widening(rows: Array) -> tuple[Callable[[Array], Array], Array]:
+    """A function that makes float32 of narrow numbers, and these in the form that it wants."""
+    if rows.dtype != jnp.bfloat16:
+        return lambda x: x.astype(jnp.float32), rows
+
+    def shifted(bits: Array) -> Array:
+        return jax.lax.bitcast_convert_type(bits.astype(jnp.uint32) << jnp.uint32(16), jnp.float32)
+
+    # The bits of a bfloat16 are the upper half of a float32's. Told to convert it, XLA:CPU would do so with all rows
+    # before the loop; as bits it copies them.
+    return shifted, jax.lax.bitcast_convert_type(rows, jnp.uint16)
 
 
 @jax.custom_jvp
@@ -107,12 +114,12 @@ def _as_one_product(rows: Shaped[Array, "A N D"], vectors: Float[Array, "A Q D"]
 
 @_as_one_product.def_vmap
 def _larger(size: int, batched: list[bool], rows: Array, vectors: Array) -> tuple[Array, bool]:
+    *_, a, q, d = vectors.shape
+    n = rows.shape[-2]
     if batched[0]:  # more memories
-        vectors = vectors if batched[1] else jnp.broadcast_to(vectors, (size, *vectors.shape))
-        rows, vectors = (jnp.reshape(x, (-1, *x.shape[2:])) for x in (rows, vectors))
-        found = _as_one_product(rows, vectors)
-        return jnp.reshape(found, (size, -1, *found.shape[1:])), True
-    _, a, q, d = vectors.shape  # more vectors of the same memories
-    vectors = jnp.reshape(jnp.moveaxis(vectors, 0, 1), (a, size * q, d))
-    found = jnp.reshape(_as_one_product(rows, vectors), (a, size, q, -1))
+        vectors = vectors if batched[1] else jnp.broadcast_to(vectors, (size, a, q, d))
+        found = _as_one_product(jnp.reshape(rows, (size * a, n, d)), jnp.reshape(vectors, (size * a, q, d)))
+        return jnp.reshape(found, (size, a, q, n)), True
+    vectors = jnp.reshape(jnp.moveaxis(vectors, 0, 1), (a, size * q, d))  # more vectors of the same memories
+    found = jnp.reshape(_as_one_product(rows, vectors), (a, size, q, n))
     return jnp.moveaxis(found, 1, 0), True

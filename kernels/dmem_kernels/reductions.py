@@ -1,20 +1,21 @@
 """Greatest and sum of what is computed on the way, so that XLA:CPU writes it nowhere.
 
-XLA:CPU gives a maximum or a sum to a library, for which it first writes what is to be reduced to memory. A step written
-out by hand it computes inside of the loop that makes its input, provided that the axis is short, and by vectors,
-provided that it is not the last. Numbers that are none are left out on the way.
+XLA:CPU gives a maximum or a sum to a library, for which it first writes what is to be reduced to memory. Steps written
+out one by one it computes inside of the loop that makes their input, by vectors where the axis is not the last. They
+are no reduction of our own making, either: where slots are sharded, devices could not join the results of one. Numbers
+that are none are left out on the way.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-RUN = 16  # the longest axis: a reduction over more is rewritten into one that is not fused
+RUN = 16  # steps that are written out at most
 _LANES = 64
 
 
@@ -39,9 +40,11 @@ SUM = Reduction(0.0, _sum, jnp.sum)
 
 
 def stepwise(kind: Reduction, x: Float[Array, "*shape"], axis: int) -> Float[Array, "*rest"]:
-    if x.shape[axis] == 1:  # XLA would take the one for the result, be it NaN
-        return kind.step(jnp.float32(kind.start), jnp.squeeze(x, axis))
-    return jax.lax.reduce(x, np.float32(kind.start), kind.step, (axis,))
+    """Over an axis, which should be one of a few."""
+    if not 1 <= x.shape[axis] <= RUN:
+        return kind.of_few(jnp.where(x == x, x, kind.start), axis=axis, initial=kind.start)
+    parts = (jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
+    return functools.reduce(kind.step, parts, jnp.float32(kind.start))
 
 
 def run_of(size: int) -> int:
@@ -53,6 +56,6 @@ def reduced_rows(kind: Reduction, x: Float[Array, "*rows n"]) -> Float[Array, "*
     """Along the last axis, in runs over `_LANES` neighbours at a time."""
     *rows, n = x.shape
     lanes = math.gcd(n, _LANES)
-    runs = jnp.reshape(x, (*rows, -1, run_of(n // lanes), lanes))
-    parts = stepwise(kind, runs, runs.ndim - 2)
-    return kind.of_few(jnp.reshape(parts, (*rows, -1)), axis=-1, keepdims=True)
+    run = run_of(n // lanes)
+    parts = stepwise(kind, jnp.reshape(x, (*rows, n // lanes // run, run, lanes)), len(rows) + 1)
+    return kind.of_few(jnp.reshape(parts, (*rows, n // run)), axis=-1, keepdims=True)

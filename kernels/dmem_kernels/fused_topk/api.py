@@ -122,6 +122,9 @@ def fused_topk(
 
 
 def _search(rule: Rule, implementation: Implementation | None, operands: Operands) -> Found:
+    (a, q, _), n = operands.queries.shape, operands.inv_norm.shape[1]
+    if 0 in (a, q):  # what a `vmap` over none comes to
+        return Found(jnp.full((a, q, rule.k), -jnp.inf), jnp.full((a, q, rule.k), n, jnp.int32))
     if implementation == "reference":
         return reference.search(rule, operands)
     by_xla = functools.partial(xla.search, rule)

@@ -40,9 +40,11 @@ def _more_memories(size: int, is_batched: Any, operands: Operands) -> tuple[Oper
     def fold(x: Array, batched: bool) -> Array:
         """[size, A, ...] or [A, ...] as [size * A, ...]."""
         x = x if batched else jnp.broadcast_to(x, (size, *x.shape))
-        return jnp.reshape(x, (-1, *x.shape[2:]))
+        return jnp.reshape(x, (size * x.shape[1], *x.shape[2:]))
 
-    return Operands(*map(fold, operands, is_batched)), lambda x: jnp.reshape(x, (size, -1, *x.shape[1:]))
+    folded = Operands(*map(fold, operands, is_batched))
+    memories = operands.inv_norm.shape[-2]
+    return folded, lambda x: jnp.reshape(x, (size, memories, *x.shape[1:]))
 
 
 def _more_queries(size: int, is_batched: Any, operands: Operands) -> tuple[Operands, Callable[[Array], Array]]:

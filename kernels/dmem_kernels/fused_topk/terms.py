@@ -84,7 +84,8 @@ def cosines_at(operands: Operands, indices: Int32[Array, "A Q k"]) -> Float[Arra
     """The cosine of each query with the slots found for it; 0 at index N."""
     rows, queries = at_slots(operands.embeddings, indices).astype(jnp.float32), operands.queries.astype(jnp.float32)
     dots = jnp.einsum("aqkd,aqd->aqk", rows, queries, precision=jax.lax.Precision.HIGHEST)
-    return dots * at_slots(operands.inv_norm, indices) * inverse_norm(queries)
+    cosines = dots * at_slots(operands.inv_norm, indices) * inverse_norm(queries)
+    return jnp.where(indices < operands.inv_norm.shape[1], cosines, 0.0)  # also where a query is no number
 
 
 def logits(term: Float[Array, "*batch"], temperature: Float[Array, "*#batch"]) -> Float[Array, "*batch"]:
