@@ -57,9 +57,9 @@ def test_gradients(dtype):
 @pytest.mark.quick
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nothing_with_nothing_is_nothing(dtype):
-    assert dots(jnp.zeros((0, D), dtype), jnp.ones(D)).shape == (0,)
-    assert jax.vmap(dots)(jnp.zeros((0, N, D), dtype), jnp.ones((0, D))).shape == (0, N)
-    np.testing.assert_array_equal(dots(jnp.zeros((N, D), dtype), jnp.ones(D)), jnp.zeros(N))
+    assert dots(jnp.zeros((0, D), dtype), jnp.ones(D, jnp.float32)).shape == (0,)
+    assert jax.vmap(dots)(jnp.zeros((0, N, D), dtype), jnp.ones((0, D), jnp.float32)).shape == (0, N)
+    np.testing.assert_array_equal(dots(jnp.zeros((N, D), dtype), jnp.ones(D, jnp.float32)), np.zeros(N))
 
 
 @pytest.mark.quick
@@ -67,4 +67,4 @@ def test_every_bfloat16_is_widened_to_itself():
     every = jax.lax.bitcast_convert_type(jnp.arange(2**16, dtype=jnp.uint16), jnp.bfloat16)
     size = jnp.abs(every.astype(jnp.float32))
     every = every[jnp.isfinite(size) & (size >= jnp.finfo(jnp.float32).tiny)][:, None]  # CPUs are set to flush others
-    np.testing.assert_array_equal(jax.jit(dots)(every, jnp.ones(1)), every[:, 0].astype(jnp.float32))
+    np.testing.assert_array_equal(jax.jit(dots)(every, jnp.ones(1, jnp.float32)), every[:, 0].astype(jnp.float32))
