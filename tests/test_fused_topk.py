@@ -465,3 +465,14 @@ def test_a_query_that_is_no_number_finds_nothing():
     found = fused_topk(jnp.full(8, jnp.nan), *args[1:], **named)
     assert (found.indices == 24).all()
     assert (found.cosines == 0).all()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("dim", [8, 128])  # the second one Hopper's kernel can do, too
+def test_agents_on_several_devices(dim):
+    """Every platform's kernel is traced, whichever is lowered: each must say that its output varies."""
+    args, named = arguments(ArgSpec("", slots=136, dim=dim, k=3, agents=4))
+    found = jax.vmap(functools.partial(fused_topk, **named))
+    mesh = jax.make_mesh((4,), ("agents",), axis_types=(jax.sharding.AxisType.Auto,))
+    apart = jax.shard_map(found, mesh=mesh, in_specs=jax.P("agents"), out_specs=jax.P("agents"))
+    np.testing.assert_array_equal(jax.jit(apart)(*args).indices, jax.jit(found)(*args).indices)

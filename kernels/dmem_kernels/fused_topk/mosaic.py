@@ -30,7 +30,7 @@ class Machine:
 
 
 def _wgmma(total: Any, left: Any, right: Any) -> None:
-    plgpu.wgmma(total, left, plgpu.transpose_ref(right, (1, 0)))
+    plgpu.wgmma(total, left, right.transpose((1, 0)))
 
 
 def _dot(total: Any, left: Any, right: Any) -> None:

@@ -37,6 +37,7 @@ from dmem_kernels.fused_topk.terms import (
     joined,
     logits,
     score_of,
+    varying,
 )
 from dmem_kernels.fused_topk.tiles import TILES, Tile
 from dmem_kernels.selection import canonical
@@ -110,7 +111,7 @@ def search(rule: Rule, operands: Operands, interpret: bool = False) -> Found:
             compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
             interpret=machine.interpret,
         )(columns, *inputs)
-        return [jnp.swapaxes(x, 2, 3)[:, :, :q] for x in found]
+        return [jnp.swapaxes(x, 2, 3)[:, :, :q] for x in varying(operands, found)]
 
     known = [inverse_norm(operands.queries), operands.weight, operands.semantic_temperature]
     if rule.fusion == "softmax":

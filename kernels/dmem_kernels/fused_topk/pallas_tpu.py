@@ -28,6 +28,7 @@ from dmem_kernels.fused_topk.terms import (
     inverse_norm,
     joined,
     logits,
+    output_type,
     score_of,
 )
 from dmem_kernels.fused_topk.tiles import TILES, slots_per_tile
@@ -85,7 +86,7 @@ def search(rule: Rule, operands: Operands, interpret: bool = False) -> Found:
                     by_query(len(per_query)),
                 ],
                 out_specs=[output for _ in dtypes],
-                out_shape=[jax.ShapeDtypeStruct((a, tiles, q, width), dtype) for dtype in dtypes],
+                out_shape=[output_type(operands, (a, tiles, q, width), dtype) for dtype in dtypes],
                 interpret=interpret,
             )(*inputs, columns)
         )

@@ -12,7 +12,7 @@ and so is then the score, which `canonical` turns into -inf: one array tells an 
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +118,22 @@ def bonus_of(rule: Rule, operands: Operands) -> Float[Array, "A R N"]:
     x = logits(salience, operands.salience_temperature)
     numerators = jnp.exp(x - jnp.maximum(reduced_rows(GREATEST, x), -MAX))
     return weight / some(reduced_rows(SUM, numerators)) * numerators
+
+
+def output_type(operands: Operands, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """A kernel's output, which varies over the devices of a `shard_map` where any of the operands does."""
+    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(_any_of(operands)).manual_axis_type)
+
+
+def varying(operands: Operands, outputs: list[Array]) -> list[Array]:
+    """The `outputs` of a kernel that cannot be told so beforehand."""
+    either = _any_of(operands) > 0
+    return [jnp.where(either, x, x) for x in outputs]
+
+
+def _any_of(operands: Operands) -> Float[Array, ""]:
+    """A number that comes of all of them."""
+    return jnp.sum(jnp.stack([x[(0,) * x.ndim].astype(jnp.float32) for x in operands]))
 
 
 def some(total: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
