@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-_SHORT, _FEW = 512, 16  # up to here selection by rounds is the faster one for many rows; a single one it costs 50 us
+_SHORT, _FEW = 512, 16  # up to here selection by rounds is the faster one for many rows, not for a single one
 
 
 def canonical(scores: Float[Array, "*n"]) -> Float[Array, "*n"]:
