@@ -32,7 +32,8 @@ _NONE = 1e30  # above every key
 def equals_scan(config: Config) -> bool:
     """Whether what becomes of an experience depends on nothing stored but strengths: then a batch equals the scan."""
     reads_rows = config.duplicates != "off" or config.reads_similarity
-    return not reads_rows and config.threshold_schedule != "fill" and config.shadow_capacity == 0
+    reads_others = config.threshold_schedule == "fill" or config.shadow_capacity > 0 or config.slot_axis is not None
+    return not reads_rows and not reads_others
 
 
 def write_batches(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:

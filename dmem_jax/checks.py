@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from dmem_jax import allocation, inputs
+from dmem_jax import allocation, inputs, shards
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 from dmem_jax.params import Params, sound
@@ -39,7 +39,7 @@ def check_acting(config: Config, params: Params, memory: Memory) -> Params:
     types = check_memory(memory)
     leaves, structure = jax.tree.flatten(memory.core.payload)
     payload = tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
-    _check_types("memory", types, _memory_types(config, payload, structure))
+    _check_types("memory", types, _memory_types(shards.part(config), payload, structure))
     return sound(params)
 
 

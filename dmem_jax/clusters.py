@@ -167,7 +167,7 @@ def recall(
     in_buffer = found.valid & (found.tier == Tier.BUFFER)
     slot = jnp.where(in_buffer, read(slots, found.slot), jnp.where(found.valid, found.slot, n))
     of_pool = jnp.where(found.valid, jnp.where(in_buffer, slot + config.core_capacity, slot), config.pool_capacity)
-    return dataclasses.replace(found, slot=slot, payload=gather(memory, lambda tier: tier.payload, of_pool))
+    return dataclasses.replace(found, slot=slot, payload=gather(config, memory, lambda tier: tier.payload, of_pool))
 
 
 def measured_recall(

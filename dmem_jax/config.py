@@ -121,6 +121,11 @@ class Config:
     of the others take int8 on a CPU, where a step is faster for it, while XLA rewrites a bfloat16 store at every
     write [M]. `attend` makes a float32 copy of either while it works."""
 
+    slot_axis: str | None = None
+    """Name of the mesh axis over which the slots of one memory are split, inside `jax.shard_map`; capacities are those
+    of all devices together. None: each device sees a whole memory. `make(..., mesh=...)` sets it by itself; set it
+    where you write the `shard_map` (see sharding.py)."""
+
     def __post_init__(self) -> None:
         for name, least in _SIZES.items():
             object.__setattr__(self, name, whole_number(f"Config.{name}", getattr(self, name), least))
@@ -140,6 +145,8 @@ class Config:
             )
         if not isinstance(self.store_next, bool):
             raise ArgumentTypeError(f"Config.store_next: expected a bool, got {shown(self.store_next)}.")
+        if self.slot_axis is not None:
+            self._check_slot_axis()
         if self.smoothing == "rank" and self.scale != "none":
             raise ArgumentValueError('Config.smoothing="rank" has no unit to scale: set Config.scale="none".')
 
@@ -158,6 +165,15 @@ class Config:
         }
         kinds |= {"core_capacity": core_capacity, "buffer_capacity": buffer_capacity}
         return cls(embedding_dim, **(kinds | changes))
+
+    def _check_slot_axis(self) -> None:
+        if not isinstance(self.slot_axis, str):
+            raise ArgumentTypeError(f"Config.slot_axis: expected a name or None, got {shown(self.slot_axis)}.")
+        if self.fusion == "rank":
+            raise ArgumentValueError(
+                'Config.fusion: "rank" needs all scores of a term, and with Config.slot_axis no device has them; '
+                'expected "softmax", "min_max" or "plain".'
+            )
 
     def _check_top_k(self) -> None:
         quota = self.top_k if isinstance(self.top_k, tuple) else (self.top_k,)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int32, PRNGKeyArray
 
-from dmem_jax import inputs
+from dmem_jax import inputs, shards
 from dmem_jax.checks import check_acting, check_key
 from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
@@ -54,6 +54,7 @@ def consolidate(
     Raises:
       ArgumentTypeError, ArgumentValueError: named, at trace time.
     """
+    shards.whole_only(config, "consolidate")
     params = check_acting(config, params, memory)
     repriced = jnp.zeros_like(memory.clock)
     if rpe_fn is not None:

@@ -7,14 +7,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
+from dmem_jax import shards
+from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
 from dmem_jax.params import Params
+from dmem_jax.pool import first_best
 from dmem_jax.similarity import inverse_norm
-from dmem_jax.slots import capacity, choose, put, read
+from dmem_jax.slots import choose, put, read
 from dmem_jax.storage import as_stored, embeddings, norms
 from dmem_jax.types import Memory, Store
-from dmem_kernels import canonical, first_max
+from dmem_kernels import canonical
 
 
 @jax.tree_util.register_dataclass
@@ -26,35 +29,40 @@ class Nearest:
     similarity: Float[Array, " 2"]
 
 
-def nearest(memory: Memory, cosines: Float[Array, " N"], task: Int32[Array, ""]) -> Nearest:
+def nearest(config: Config, memory: Memory, cosines: Float[Array, " N"], task: Int32[Array, ""]) -> Nearest:
     """For each sign, the live memory of `task` with the greatest cosine; the lower slot on ties."""
 
     def found(of_sign: Callable[[Store], Array]) -> tuple[Array, Array]:
         comparable = [(tier.id >= 0) & (tier.task == task) & of_sign(tier) for tier in (memory.core, memory.buffer)]
-        return first_max(canonical(jnp.where(jnp.concatenate(comparable), cosines, -jnp.inf)))
+        return first_best(config, memory, canonical(jnp.where(jnp.concatenate(comparable), cosines, -jnp.inf)))
 
     best, slot = zip(found(lambda tier: tier.rpe >= 0), found(lambda tier: tier.rpe < 0), strict=True)
     return Nearest(slot=jnp.stack(slot), similarity=jnp.stack(best))
 
 
-def nowhere(memory: Memory) -> Nearest:
+def nowhere(config: Config, memory: Memory) -> Nearest:
     """The answer where nothing may be a duplicate."""
-    pool = capacity(memory.core) + capacity(memory.buffer)
+    pool = shards.capacity(config, memory.core) + shards.capacity(config, memory.buffer)
     return Nearest(slot=jnp.full(2, pool, jnp.int32), similarity=jnp.full(2, -jnp.inf, jnp.float32))
 
 
 def contradict(
-    params: Params, memory: Memory, rpe: Float[Array, ""], opposite: Int32[Array, ""], found: Bool[Array, ""]
+    config: Config,
+    params: Params,
+    memory: Memory,
+    rpe: Float[Array, ""],
+    opposite: Int32[Array, ""],
+    found: Bool[Array, ""],
 ) -> Memory:
     """`memory` after an experience of `rpe` spoke against the memory at pool slot `opposite`, where `found`.
 
     It loses up to `weaken_rate` of its strength, by how the two surprises compare, and is marked. It is not removed:
     a delight and a disaster in one place are two facts.
     """
-    core_capacity = capacity(memory.core)
+    core_capacity = shards.capacity(config, memory.core)
 
     def weaken(tier: Store, slot: Array, here: Array) -> Store:
-        slot = jnp.where(here, slot, capacity(tier))
+        slot = shards.here(config, tier, jnp.where(here, slot, shards.capacity(config, tier)))
         old_rpe, strength = read((tier.rpe, tier.strength), slot)
         strength = strength * jnp.maximum(0.0, 1.0 - params.weaken_rate * relative_magnitude(rpe, old_rpe))
         strength, contradicted = put((tier.strength, tier.contradicted), slot, (strength, jnp.bool_(True)))

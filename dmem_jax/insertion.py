@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
+from dmem_jax import shards
 from dmem_jax.config import Config
 from dmem_jax.decay import half_life
 from dmem_jax.duplicates import updated
 from dmem_jax.params import Params
-from dmem_jax.slots import after, capacity, choose, put, read
+from dmem_jax.slots import after, choose, put
 from dmem_jax.types import Memory, Store, Tier
-from dmem_kernels import canonical, decayed_key, first_min
+from dmem_kernels import canonical, decayed_key
 
 
 @jax.tree_util.register_dataclass
@@ -76,23 +77,24 @@ def insert(
       duplicate: pool slot of the memory that says the same, where `is_duplicate` (which implies one of the above).
     """
     core, buffer = memory.core, memory.buffer
-    in_core = is_duplicate & (duplicate < capacity(core))
+    core_capacity, buffer_capacity = shards.capacity(config, core), shards.capacity(config, buffer)
+    in_core = is_duplicate & (duplicate < core_capacity)
     in_buffer = is_duplicate & ~in_core
     newcomer = (to_core | to_buffer) & ~is_duplicate
 
     # Each tier is read at one slot and written at the same one: the duplicate's or the victim's.
-    weakest, victim = first_min(eviction_key(config, params, Tier.CORE, core, now))
+    weakest, victim = shards.weakest(config, core, eviction_key(config, params, Tier.CORE, core, now))
     core_slot = jnp.where(in_core, duplicate, victim)
-    core_row = read(core, core_slot)
+    core_row = shards.read(config, core, core_slot)
     core_takes = newcomer & to_core & (eviction_key(config, params, Tier.CORE, new, now) > weakest)
     pushed_out = core_takes & (core_row.id >= 0)
 
     asks_buffer = pushed_out | (newcomer & ~core_takes)
     asking = choose(pushed_out, core_row, new)
-    if capacity(buffer) > 0:
-        weakest, victim = first_min(eviction_key(config, params, Tier.BUFFER, buffer, now))
-        buffer_slot = jnp.where(in_buffer, duplicate - capacity(core), victim)
-        buffer_row = read(buffer, buffer_slot)
+    if buffer_capacity > 0:
+        weakest, victim = shards.weakest(config, buffer, eviction_key(config, params, Tier.BUFFER, buffer, now))
+        buffer_slot = jnp.where(in_buffer, duplicate - core_capacity, victim)
+        buffer_row = shards.read(config, buffer, buffer_slot)
         buffer_takes = asks_buffer & (eviction_key(config, params, Tier.BUFFER, asking, now) > weakest)
     else:
         buffer_slot, buffer_row, buffer_takes = jnp.int32(0), core_row, jnp.zeros_like(asks_buffer)
@@ -104,10 +106,11 @@ def insert(
         known, merges = updated(params, choose(in_core, core_row, buffer_row), new, now)
         core_value, buffer_value = choose(in_core, known, new), choose(in_buffer, known, asking)
     core_value, buffer_value = after(core_row, core_value), after(buffer_row, buffer_value)
-    core = put(core, jnp.where(in_core | core_takes, core_slot, capacity(core)), core_value)
-    buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, capacity(buffer))
-    if capacity(buffer) > 0:
-        buffer = put(buffer, buffer_written, buffer_value)
+    core_written = jnp.where(in_core | core_takes, core_slot, core_capacity)
+    core = put(core, shards.here(config, core, core_written), core_value)
+    buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, buffer_capacity)
+    if buffer_capacity > 0:
+        buffer = put(buffer, shards.here(config, buffer, buffer_written), buffer_value)
 
     holds_in_core = in_core | core_takes
     stored = core_takes | (newcomer & buffer_takes)
@@ -120,6 +123,6 @@ def insert(
         slot=jnp.where(holds_in_core, core_slot, buffer_written),
         evicted_id=evicted_id,
         demoted_id=jnp.where(pushed_out & buffer_takes, core_row.id, -1),
-        demoted_slot=jnp.where(pushed_out, buffer_written, capacity(buffer)),
+        demoted_slot=jnp.where(pushed_out, buffer_written, buffer_capacity),
     )
     return dataclasses.replace(memory, core=core, buffer=buffer), placement

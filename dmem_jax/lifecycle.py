@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from dmem_jax import shards
+from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
 from dmem_jax.duplicates import relative_magnitude
 from dmem_jax.params import Params
-from dmem_jax.pool import keep_rows
-from dmem_jax.slots import capacity, put, read
+from dmem_jax.slots import capacity, keep_rows, put, read
 from dmem_jax.types import Memory, Recall, ReplayBatch, Store, Tier
 
 Rows = Recall | ReplayBatch
@@ -24,11 +25,11 @@ _MAX = float(np.finfo(np.float32).max)
 
 
 def strengthen(
-    params: Params, memory: Memory, recall: Recall, rpe: Float[Array, ""], used: Float[Array, " K"]
+    config: Config, params: Params, memory: Memory, recall: Recall, rpe: Float[Array, ""], used: Float[Array, " K"]
 ) -> Memory:
     """See `memory.reinforce`."""
     now = memory.clock
-    acts, memory = still_there(memory, recall, used > 0, jnp.isfinite(rpe) & jnp.isfinite(used))
+    acts, memory = still_there(config, memory, recall, used > 0, jnp.isfinite(rpe) & jnp.isfinite(used))
     better = rpe > 0
 
     def outcome_met(row: Store, used: Array) -> dict[str, Array]:
@@ -44,13 +45,13 @@ def strengthen(
             "successes": add_saturating(row.successes, better),
         }
 
-    return change_each(memory, recall, acts & (rpe != 0), used, outcome_met)
+    return change_each(config, memory, recall, acts & (rpe != 0), used, outcome_met)
 
 
-def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
+def restore(config: Config, params: Params, memory: Memory, recall: Recall, used: Float[Array, " K"]) -> Memory:
     """See `memory.renew`."""
     now = memory.clock
-    acts, memory = still_there(memory, recall, used > 0, jnp.isfinite(used))
+    acts, memory = still_there(config, memory, recall, used > 0, jnp.isfinite(used))
 
     def foretold(row: Store, used: Array) -> dict[str, Array]:
         strength = effective_strength(params, row, now)
@@ -60,16 +61,16 @@ def restore(params: Params, memory: Memory, recall: Recall, used: Float[Array, "
             "touched": jnp.broadcast_to(now, row.touched.shape),
         }
 
-    return change_each(memory, recall, acts, used, foretold)
+    return change_each(config, memory, recall, acts, used, foretold)
 
 
-def count_recalled(memory: Memory, recall: Recall) -> Memory:
+def count_recalled(config: Config, memory: Memory, recall: Recall) -> Memory:
     """`memory` after `recall` was handed to the agent. Only counters move: recall must not boost its own winners."""
 
     def counted(row: Store, _: Array) -> dict[str, Array]:
         return {"recalls": add_saturating(row.recalls, jnp.ones_like(row.recalls))}
 
-    memory = change_each(memory, recall, recall.valid, recall.score, counted)
+    memory = change_each(config, memory, recall, recall.valid, recall.score, counted)
     total = jnp.sum(recall.valid, dtype=jnp.int32)
     return dataclasses.replace(
         memory, stats=dataclasses.replace(memory.stats, recalled=add_saturating(memory.stats.recalled, total))
@@ -77,15 +78,18 @@ def count_recalled(memory: Memory, recall: Recall) -> Memory:
 
 
 def still_there(
-    memory: Memory, rows: Rows, meant: Bool[Array, " K"], number: Bool[Array, " K"]
+    config: Config, memory: Memory, rows: Rows, meant: Bool[Array, " K"], number: Bool[Array, " K"]
 ) -> tuple[Bool[Array, " K"], Memory]:
     """Which of the memories that feedback is `meant` for are still in their places, and `memory` with those that are
     not counted as stale, and feedback that is no `number` as rejected."""
     kept = rows.valid & (rows.tier != Tier.SHADOW)  # a shadow isn't kept for what it is worth
     meant = meant & kept & number
-    in_core = rows.tier == Tier.CORE
-    id_now = jnp.where(in_core, _ids(memory.core, rows, Tier.CORE), _ids(memory.buffer, rows, Tier.BUFFER))
-    present = id_now == rows.id
+    there = _here(config, memory.core, rows, Tier.CORE), _here(config, memory.buffer, rows, Tier.BUFFER)
+    found = [
+        (slot < capacity(tier)) & (read(tier.id, slot) == rows.id)
+        for tier, slot in zip((memory.core, memory.buffer), there, strict=True)
+    ]
+    present = shards.total(config, (found[0] | found[1]).astype(jnp.int32)) > 0
     stats = dataclasses.replace(
         memory.stats,
         stale=add_saturating(memory.stats.stale, jnp.sum(meant & ~present, dtype=jnp.int32)),
@@ -95,6 +99,7 @@ def still_there(
 
 
 def change_each(
+    config: Config,
     memory: Memory,
     rows: Rows,
     acts: Bool[Array, " K"],
@@ -106,7 +111,7 @@ def change_each(
 
     def in_tier(tier: Store, which: Tier) -> Store:
         here = acts & (rows.tier == which)
-        slot = jnp.where(here, rows.slot, capacity(tier))
+        slot = jnp.where(here, _here(config, tier, rows, which), capacity(tier))
         changed = change(read(tier, slot), keep_rows(here, told))
         return dataclasses.replace(tier, **{name: put(getattr(tier, name), slot, new) for name, new in changed.items()})
 
@@ -114,5 +119,6 @@ def change_each(
     return dataclasses.replace(memory, core=core, buffer=buffer)
 
 
-def _ids(tier: Store, rows: Rows, which: Tier) -> Array:
-    return read(tier.id, jnp.where(rows.tier == which, rows.slot, capacity(tier)))
+def _here(config: Config, tier: Store, rows: Rows, which: Tier) -> Array:
+    """Their slots on this device; its capacity for rows that are not in this tier, or another device's."""
+    return shards.here(config, tier, jnp.where(rows.tier == which, rows.slot, shards.capacity(config, tier)))

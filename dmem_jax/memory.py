@@ -106,7 +106,7 @@ def step(
     memory, written = _write(config, params, memory, experience)
     cosines = pool_cosines(memory, query.embedding)
     recalled = retrieval.search(config, params, memory, query, answerable, cosines)
-    memory = lifecycle.count_recalled(memory, recalled)
+    memory = lifecycle.count_recalled(config, memory, recalled)
     if config.duplicates == "probe":
         memory = dataclasses.replace(memory, probe=_probe(config, memory, query, answerable, cosines))
     return memory, StepInfo(write=written, recall=recalled)
@@ -136,7 +136,7 @@ def reinforce(
     check_recall(config, recall)
     rpe = inputs.feedback("rpe", rpe, ())
     used = inputs.feedback("used", used, (config.recalled,))
-    return lifecycle.strengthen(params, memory, recall, rpe, used)
+    return lifecycle.strengthen(config, params, memory, recall, rpe, used)
 
 
 def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: ArrayLike) -> Memory:
@@ -147,7 +147,7 @@ def renew(config: Config, params: Params, memory: Memory, recall: Recall, used: 
     params = check_acting(config, params, memory)
     check_recall(config, recall)
     used = inputs.feedback("used", used, (config.recalled,))
-    return lifecycle.restore(params, memory, recall, used)
+    return lifecycle.restore(config, params, memory, recall, used)
 
 
 def attend(
@@ -217,7 +217,7 @@ def _write(config: Config, params: Params, memory: Memory, experience: Experienc
     is_duplicate = admitted & alike[own]
     is_contradiction = admitted & alike[1 - own] & (experience.rpe != 0)
     if config.duplicates != "off":
-        memory = duplicates.contradict(params, memory, experience.rpe, nearest.slot[1 - own], is_contradiction)
+        memory = duplicates.contradict(config, params, memory, experience.rpe, nearest.slot[1 - own], is_contradiction)
 
     now = memory.clock
     memory, placed = insert(
@@ -240,13 +240,13 @@ def _nearest(config: Config, memory: Memory, experience: Experience) -> tuple[du
     """
     if config.duplicates == "probe":
         return _from_probe(memory.probe, experience)
-    nearest, closest = duplicates.nowhere(memory), jnp.float32(-jnp.inf)
+    nearest, closest = duplicates.nowhere(config, memory), jnp.float32(-jnp.inf)
     if config.duplicates == "search" or config.reads_similarity:
         cosines = pool_cosines(memory, experience.embedding)
         if config.duplicates == "search":
-            nearest = duplicates.nearest(memory, cosines, experience.task)
+            nearest = duplicates.nearest(config, memory, cosines, experience.task)
         if config.reads_similarity:
-            closest = surprise.closest_cosine(memory, cosines)
+            closest = surprise.closest_cosine(config, memory, cosines)
     return nearest, closest, jnp.bool_(True)
 
 
@@ -261,12 +261,12 @@ def _from_probe(probe: Probe, experience: Experience) -> tuple[duplicates.Neares
 def _probe(config: Config, memory: Memory, query: Query, answerable: Array, cosines: Array) -> Probe:
     """What the answered query tells the next write."""
     task = jnp.where(query.task == UNSET, 0, query.task)
-    near = duplicates.nearest(memory, cosines, task)
+    near = duplicates.nearest(config, memory, cosines, task)
     return Probe(
         embedding=query.embedding,
         task=task,
         slot=near.slot,
         similarity=near.similarity,
-        closest=surprise.closest_cosine(memory, cosines) if config.reads_similarity else memory.probe.closest,
+        closest=surprise.closest_cosine(config, memory, cosines) if config.reads_similarity else memory.probe.closest,
         valid=answerable,
     )

@@ -28,23 +28,23 @@ def merge_leftovers(config: Config, params: Params, memory: Memory) -> tuple[Mem
 
     def merge_closest(carry: tuple[Memory, _Partners], _: None) -> tuple[tuple[Memory, _Partners], Array]:
         memory, partners = carry
-        partners = _looked_up(memory, partners, params.duplicate_similarity)
+        partners = _looked_up(config, memory, partners, params.duplicate_similarity)
         cosine, first = first_max(partners.cosine)
         found = cosine >= params.duplicate_similarity
         # Read both, write both: the first becomes the merged row, the second is free.
         pair = jnp.where(found, jnp.stack([first, read(partners.slot, first)]), config.pool_capacity)
-        rows = gather(memory, lambda tier: tier, pair)
+        rows = gather(config, memory, lambda tier: tier, pair)
         keeps, goes = (jax.tree.map(lambda leaf, i=i: leaf[i], rows) for i in (0, 1))
-        memory = _put_pooled(memory, pair[0], merged(params, keeps, goes, memory.clock))
+        memory = _put_pooled(config, memory, pair[0], merged(params, keeps, goes, memory.clock))
         core, buffer = (
-            dataclasses.replace(tier, id=put(tier.id, _within(memory, which, pair[1]), jnp.int32(-1)))
+            dataclasses.replace(tier, id=put(tier.id, _within(config, memory, which, pair[1]), jnp.int32(-1)))
             for which, tier in ((Tier.CORE, memory.core), (Tier.BUFFER, memory.buffer))
         )
         memory = dataclasses.replace(memory, core=core, buffer=buffer)
         ids = jnp.where(found, jnp.stack([keeps.id, goes.id]), -1)
-        return (memory, choose(found, _after_merge(memory, partners, *pair), partners)), ids
+        return (memory, choose(found, _after_merge(config, memory, partners, *pair), partners)), ids
 
-    start = memory, _all_partners(memory)
+    start = memory, _all_partners(config, memory)
     (memory, _), ids = jax.lax.scan(merge_closest, start, None, length=config.merge_rounds)
     return memory, ids
 
@@ -63,13 +63,13 @@ class _Partners:
     known: Bool[Array, "*n"]
 
 
-def _all_partners(memory: Memory) -> _Partners:
+def _all_partners(config: Config, memory: Memory) -> _Partners:
     alive = live(memory)
     n = alive.shape[0]
 
     def nearest(start: Array) -> Array:
         slot = start + jnp.arange(_ROWS, dtype=jnp.int32)
-        mine, inv_norm, task, rpe = gather(memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe), slot)
+        mine, inv_norm, task, rpe = gather(config, memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe), slot)
         mine = directions(mine, inv_norm)
         after_slot = slot.astype(jnp.float32) + 1
 
@@ -94,7 +94,7 @@ def _all_partners(memory: Memory) -> _Partners:
     )
 
 
-def _looked_up(memory: Memory, partners: _Partners, enough: Float[Array, ""]) -> _Partners:
+def _looked_up(config: Config, memory: Memory, partners: _Partners, enough: Float[Array, ""]) -> _Partners:
     """`partners` in which the nearest pair is known, if there may be one of at least `enough`."""
 
     def in_doubt(partners: _Partners) -> Bool[Array, ""]:
@@ -103,16 +103,18 @@ def _looked_up(memory: Memory, partners: _Partners, enough: Float[Array, ""]) ->
 
     def look_up(partners: _Partners) -> _Partners:
         _, first = first_max(partners.cosine)
-        return put(partners, first, _nearest_later(_likeness(memory, first), first))
+        return put(partners, first, _nearest_later(_likeness(config, memory, first), first))
 
     return jax.lax.while_loop(in_doubt, look_up, partners)
 
 
-def _after_merge(memory: Memory, partners: _Partners, keeps: Int32[Array, ""], gone: Int32[Array, ""]) -> _Partners:
+def _after_merge(
+    config: Config, memory: Memory, partners: _Partners, keeps: Int32[Array, ""], gone: Int32[Array, ""]
+) -> _Partners:
     """`partners` after the memory at `gone` was merged into that at `keeps`."""
     slot = jnp.arange(partners.cosine.shape[0], dtype=jnp.int32)
     known = partners.known & (partners.slot != keeps) & (partners.slot != gone)
-    near = _likeness(memory, keeps)
+    near = _likeness(config, memory, keeps)
     # Earlier ones may have it as their nearest now; of equally near ones the lower slot is.
     nearer = (near > partners.cosine) | ((near == partners.cosine) & known & (keeps < partners.slot))
     nearer = nearer & (slot < keeps) & (near > -jnp.inf)
@@ -128,9 +130,9 @@ def _nearest_later(near: Float[Array, " N"], slot: Int32[Array, ""]) -> _Partner
     return _Partners(cosine=cosine, slot=partner, known=jnp.bool_(True))
 
 
-def _likeness(memory: Memory, slot: Int32[Array, ""]) -> Float[Array, " N"]:
+def _likeness(config: Config, memory: Memory, slot: Int32[Array, ""]) -> Float[Array, " N"]:
     """Cosines of the memory at a pool slot with all that it could merge with; -inf for others, itself too."""
-    fields = gather(memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe, m.id), slot)
+    fields = gather(config, memory, lambda m: (m.embedding, m.inv_norm, m.task, m.rpe, m.id), slot)
     mine, inv_norm, task, rpe, id_ = fields
     mine = jnp.where(inv_norm > 0, mine.astype(jnp.float32), 0.0)
 
@@ -144,18 +146,18 @@ def _sign(rpe: Float[Array, " n"]) -> Float[Array, " n"]:
     return (rpe < 0).astype(jnp.float32)
 
 
-def _put_pooled(memory: Memory, slot: Int32[Array, ""], row: Store) -> Memory:
+def _put_pooled(config: Config, memory: Memory, slot: Int32[Array, ""], row: Store) -> Memory:
     """`memory` with `row` at a pool slot; nothing happens at the pool's capacity."""
 
     def in_tier(tier: Store, which: Tier) -> Store:
-        within = _within(memory, which, slot)
+        within = _within(config, memory, which, slot)
         return put(tier, within, after(read(tier, within), row))
 
     core, buffer = in_tier(memory.core, Tier.CORE), in_tier(memory.buffer, Tier.BUFFER)
     return dataclasses.replace(memory, core=core, buffer=buffer)
 
 
-def _within(memory: Memory, which: Tier, slot: Int32[Array, ""]) -> Int32[Array, ""]:
+def _within(config: Config, memory: Memory, which: Tier, slot: Int32[Array, ""]) -> Int32[Array, ""]:
     """The slot of tier `which` that a pool slot is; its capacity where it is another tier's."""
-    tier, within = place(memory, slot)
+    tier, within = place(config, memory, slot)
     return jnp.where(tier == which, within, capacity(memory.core if which == Tier.CORE else memory.buffer))

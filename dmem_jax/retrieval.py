@@ -8,20 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
+from dmem_jax import shards
 from dmem_jax.config import Config
 from dmem_jax.conversion import kind_of
 from dmem_jax.decay import effective_strength, half_lives_faded, log2_effective_strength
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.filters import asked_for
 from dmem_jax.params import Params
-from dmem_jax.pool import gather, place, pooled
+from dmem_jax.pool import best, gather, joined, place, pooled, read_pooled
 from dmem_jax.schedules import semantic_weight
 from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
-from dmem_jax.slots import read
+from dmem_jax.slots import capacity
 from dmem_jax.storage import embeddings
 from dmem_jax.types import Attention, Memory, Query, Recall, Store
-from dmem_kernels import canonical, masked_softmax, top_k
+from dmem_kernels import canonical, masked_softmax
 
 _MAX = float(np.finfo(np.float32).max)
 _RRF_OFFSET = 60.0  # of reciprocal rank fusion, as Cormack, Clarke and Buettcher (SIGIR 2009) have it
@@ -46,19 +47,19 @@ def search(
     )
     score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
 
-    best, slot = _best(config, score, pooled(memory, lambda tier: tier.rpe))
-    valid = best > -jnp.inf
+    scores, slot = _best(config, memory, score)
+    valid = scores > -jnp.inf
     slot = jnp.where(valid, slot, config.pool_capacity)
-    tier, tier_slot = place(memory, slot)
+    tier, tier_slot = place(config, memory, slot)
     # Free of the embeddings: only what a recall returns is gathered.
-    rows = gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
+    rows = gather(config, memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
-    semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), slot))
+    semantic, salience = read_pooled(config, memory, (cosines, salience), slot)
     recall = Recall(
         slot=tier_slot,
         tier=tier,
         id=jnp.where(valid, id_, -1),
-        score=best,
+        score=scores,
         semantic=semantic,
         salience=salience,
         rpe=rpe,
@@ -66,7 +67,9 @@ def search(
         valid=valid,
         payload=payload,
     )
-    best_cosine = jnp.max(jnp.where(asked, cosines, -jnp.inf)) if config.shadow_capacity else jnp.float32(-jnp.inf)
+    best_cosine = jnp.float32(-jnp.inf)
+    if config.shadow_capacity:
+        best_cosine = shards.greatest(config, jnp.max(jnp.where(asked, cosines, -jnp.inf)))
     return with_shadow(config, params, memory, query, now, answerable, best_cosine, recall)
 
 
@@ -91,16 +94,18 @@ def attention(
     asked = matches(memory, query, now) & answerable & (log2_strength > -jnp.inf)
     logits = w * cosines / params.semantic_temperature + (1.0 - w) * salience / params.salience_temperature
     logits = jnp.where(asked, jnp.clip(logits, -_MAX, _MAX) + math.log(2.0) * log2_strength, 0.0)
-    weights = masked_softmax(logits, asked)
+    weights = masked_softmax(logits, asked, config.slot_axis)
     if over is None:
         tiers = embeddings(memory.core), embeddings(memory.buffer)
     else:
         tiers = _picked(over, memory.core), _picked(over, memory.buffer)
     values = [tier.astype(jnp.float32).reshape(tier.shape[0], math.prod(tier.shape[1:])) for tier in tiers]
-    parts = jnp.split(weights, [config.core_capacity])
+    parts = jnp.split(weights, [capacity(memory.core)])
     if over is not None:  # a payload may hold anything, also where no weight is
         values = [jnp.where(part[:, None] > 0, value, 0.0) for part, value in zip(parts, values, strict=True)]
-    readout = sum(jnp.einsum("n,nf->f", part, value) for part, value in zip(parts, values, strict=True))
+    of_core, of_buffer = (jnp.einsum("n,nf->f", part, value) for part, value in zip(parts, values, strict=True))
+    readout = shards.total(config, of_core + of_buffer)
+    weights = jnp.concatenate([jnp.ravel(x) for x in shards.everywhere(config, parts)])
     return Attention(readout=jnp.reshape(readout, tiers[0].shape[1:]), weights=weights)
 
 
@@ -152,10 +157,10 @@ def _picked(over: Callable[[PyTree], Array], tier: Store) -> Array:
 def _normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
     """One score term brought to a measure that the other can be weighed against, over the masked slots."""
     if config.fusion == "softmax":
-        return masked_softmax(term / temperature, mask)
+        return masked_softmax(term / temperature, mask, config.slot_axis)
     if config.fusion == "min_max":
-        least = jnp.min(jnp.where(mask, term, jnp.inf))
-        spread = jnp.max(jnp.where(mask, term, -jnp.inf)) - least
+        least = -shards.greatest(config, jnp.max(jnp.where(mask, -term, -jnp.inf)))
+        spread = shards.greatest(config, jnp.max(jnp.where(mask, term, -jnp.inf))) - least
         some = spread > 0
         return jnp.where(some & mask, (term - least) / jnp.where(some, spread, 1.0), 0.0)
     if config.fusion == "rank":
@@ -165,15 +170,14 @@ def _normalised(config: Config, temperature: Array, term: Array, mask: Array) ->
     return term
 
 
-def _best(config: Config, score: Array, rpe: Array) -> tuple[Array, Array]:
+def _best(config: Config, memory: Memory, score: Array) -> tuple[Array, Array]:
     """The k best scores and their pool slots; with a quota, those of each sign, joined best first."""
     if not isinstance(config.top_k, tuple):
-        return top_k(score, config.top_k)
-    delight = rpe >= 0
+        return best(config, memory, score, config.top_k)
+    delight = pooled(memory, lambda tier: tier.rpe >= 0)
     found = [
-        top_k(jnp.where(sign, score, -jnp.inf), k) for sign, k in zip((delight, ~delight), config.top_k, strict=True)
+        best(config, memory, jnp.where(sign, score, -jnp.inf), k)
+        for sign, k in zip((delight, ~delight), config.top_k, strict=True)
     ]
-    best = jnp.concatenate([scores for scores, _ in found])
-    slot = jnp.concatenate([slots for _, slots in found])
-    descending, slot = jax.lax.sort((-best, slot), num_keys=2)
-    return -descending, slot
+    scores, slot = (jnp.concatenate(of_both) for of_both in zip(*found, strict=True))
+    return joined(scores, slot, sum(config.top_k))

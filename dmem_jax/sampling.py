@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int32, PRNGKeyArray
 
-from dmem_jax import inputs, lifecycle
+from dmem_jax import inputs, lifecycle, shards
 from dmem_jax.checks import check_acting, check_key, check_replay
 from dmem_jax.config import Config
 from dmem_jax.decay import log2_effective_strength
@@ -45,6 +45,7 @@ def replay(
     Raises:
       ArgumentTypeError, ArgumentValueError: named, at trace time.
     """
+    shards.whole_only(config, "replay")
     params = check_acting(config, params, memory)
     check_key("key", key)
     size = inputs.positive("size", size)
@@ -92,10 +93,11 @@ def reprioritize(
       rpe: [B], reward units, e.g. the value learner's fresh errors on the batch.
       overwrite: store the fresh RPE, too. By default what was felt at the time stays.
     """
+    shards.whole_only(config, "reprioritize")
     params = check_acting(config, params, memory)
     check_replay(batch)
     rpe = inputs.feedback("rpe", rpe, batch.valid.shape)
-    acts, memory = lifecycle.still_there(memory, batch, batch.valid, jnp.isfinite(rpe))
+    acts, memory = lifecycle.still_there(config, memory, batch, batch.valid, jnp.isfinite(rpe))
     slot = jnp.where(batch.tier == Tier.CORE, batch.slot, batch.slot + config.core_capacity)
     acts = last_of_each(slot, acts, config.pool_capacity)
     magnitude = jnp.where(acts, jnp.abs(rpe), 0.0)
@@ -108,7 +110,7 @@ def reprioritize(
         return changed | ({"rpe": fresh} if overwrite else {})
 
     now = memory.clock
-    memory = lifecycle.change_each(memory, batch, acts, (rpe, strength), priced)
+    memory = lifecycle.change_each(config, memory, batch, acts, (rpe, strength), priced)
     return dataclasses.replace(
         memory, probe=dataclasses.replace(memory.probe, valid=jnp.zeros_like(memory.probe.valid))
     )
@@ -124,11 +126,11 @@ def _batch(
 ) -> ReplayBatch:
     """The memories at pool slots `slot`, as a learner reads them."""
     slot = jnp.where(valid, slot, config.pool_capacity)
-    tier, tier_slot = place(memory, slot)
-    rows = gather(memory, lambda tier: tier, slot)
+    tier, tier_slot = place(config, memory, slot)
+    rows = gather(config, memory, lambda tier: tier, slot)
     drawn = jnp.where(valid, read(probability, slot), 0.0)
     # (n P)^-b by logarithms, so that the greatest is exactly 1 and the others come out of no overflow.
-    n = jnp.maximum(live_count(memory), 1).astype(jnp.float32)
+    n = jnp.maximum(live_count(config, memory), 1).astype(jnp.float32)
     log = -importance_exponent(params, memory) * jnp.log(jnp.where(drawn > 0, n * drawn, 1.0))
     log = jnp.where(valid, log, -jnp.inf)
     greatest = jnp.max(log)

@@ -23,7 +23,7 @@ def scheduled(
     if kind == "step":
         done = memory.clock.astype(jnp.float32) / params.schedule_steps
     elif kind == "fill":
-        done = live_count(memory).astype(jnp.float32) / config.pool_capacity
+        done = live_count(config, memory).astype(jnp.float32) / config.pool_capacity
     else:
         done = params.phase
     return end + (start - end) * jnp.clip(1.0 - done, 0.0, 1.0)

@@ -9,10 +9,9 @@ from jaxtyping import Array, Bool, Float, Int32
 from dmem_jax.config import SHADOW_ROWS, Config
 from dmem_jax.filters import asked_for
 from dmem_jax.params import Params
-from dmem_jax.pool import keep_rows
 from dmem_jax.similarity import cosines, inverse_norm
 from dmem_jax.size import current_scale
-from dmem_jax.slots import put, read
+from dmem_jax.slots import keep_rows, put, read
 from dmem_jax.types import Experience, Memory, Query, Recall, Tier
 from dmem_kernels import canonical, top_k
 

@@ -50,6 +50,16 @@ def last_of_each(slot: Int32[Array, " k"], acts: Bool[Array, " k"], capacity: in
     return acts & (read(latest, slot) == order)
 
 
+def over_rows(flag: Array, rows: Array) -> Array:
+    """`flag` [*k] with axes of 1, so that it goes with `rows` [*k, ...]."""
+    return flag.reshape(flag.shape + (1,) * (rows.ndim - flag.ndim))
+
+
+def keep_rows(valid: Bool[Array, "*k"], rows: Tree) -> Tree:
+    """`rows` where `valid`, zeros elsewhere."""
+    return jax.tree.map(lambda leaf: jnp.where(over_rows(valid, leaf), leaf, jnp.zeros_like(leaf)), rows)
+
+
 def choose(condition: Bool[Array, ""], this: Tree, other: Tree) -> Tree:
     """`this` where the scalar `condition` holds, else `other`; leaf by leaf. For rows, never for stores."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), this, other)

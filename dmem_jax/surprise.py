@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from dmem_jax import shards
 from dmem_jax.config import Config
 from dmem_jax.counting import add_saturating
 from dmem_jax.params import Params
@@ -22,9 +23,9 @@ _LEAST_UTILITY = 0.05
 _BASE_SURPRISE = 0.4
 
 
-def closest_cosine(memory: Memory, cosines: Float[Array, " N"]) -> Float[Array, ""]:
+def closest_cosine(config: Config, memory: Memory, cosines: Float[Array, " N"]) -> Float[Array, ""]:
     """The greatest cosine with a live memory of any task and sign; -inf for an empty memory."""
-    return jnp.max(jnp.where(live(memory), cosines, -jnp.inf))
+    return shards.greatest(config, jnp.max(jnp.where(live(memory), cosines, -jnp.inf)))
 
 
 def resolve(
@@ -58,7 +59,7 @@ def resolve(
     mean = jnp.sum(jnp.where(held, similarities.values, 0.0)) / n
     deviation = jnp.sqrt(jnp.sum(jnp.where(held, jnp.square(similarities.values - mean), 0.0)) / n)
     surprise = jax.nn.sigmoid((mean - closest) / jnp.maximum(deviation, _LEAST_DEVIATION))
-    enough = met & (live_count(memory) >= _LEAST_MEMORIES) & (router.compared >= _LEAST_MEMORIES)
+    enough = met & (live_count(config, memory) >= _LEAST_MEMORIES) & (router.compared >= _LEAST_MEMORIES)
     surprise = jnp.where(enough, surprise, 1.0)
     utility = jnp.clip(experience.utility, 0.0, 1.0)
     rpe = jnp.where(utility >= _LEAST_UTILITY, jnp.minimum(1.0, utility * (surprise + _BASE_SURPRISE)), 0.0)

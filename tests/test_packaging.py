@@ -25,7 +25,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAYERS = (
     ("errors", "types", "conversion", "config", "params"),
     ("counting", "filters", "quantiles"),
-    ("slots", "pool", "decay", "similarity", "storage", "signals", "payloads", "inputs", "allocation", "size"),
+    ("slots", "shards", "pool", "decay", "similarity", "storage", "signals", "payloads", "inputs", "allocation"),
+    ("size",),
     ("schedules", "gating", "surprise", "shadow"),
     ("checks", "duplicates", "insertion", "retrieval", "lifecycle", "sampling", "clusters"),
     ("judging", "merging", "consolidation"),
