@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from dmem_jax import allocation, consolidation, inputs, memory, sampling
+from dmem_jax import allocation, consolidation, inputs, memory, sampling, sharding
 from dmem_jax.checks import check_leading
 from dmem_jax.config import Config
 from dmem_jax.conversion import as_float32, is_concrete
@@ -66,12 +67,13 @@ class Agents:
     """reprioritize(params, memories, batches, rpe [agents, B], *, overwrite=False) -> memories"""
 
 
-def make(config: Config, payload: PyTree = None, *, agents: int) -> Agents:
+def make(config: Config, payload: PyTree = None, *, agents: int, mesh: Mesh | None = None) -> Agents:
     """The memory functions for `agents` agents at once. See `Agents` for their arguments.
 
     Args:
       payload: as for `init`.
       agents: number of agents, >= 1.
+      mesh: devices to divide them over, along an axis "agents", "slots" or both (see sharding.py). None: one device.
 
     >>> import jax.numpy as jnp, dmem_jax as dmem
     >>> config = dmem.Config(embedding_dim=4)
@@ -86,15 +88,23 @@ def make(config: Config, payload: PyTree = None, *, agents: int) -> Agents:
     agents = inputs.positive("agents", agents)
     inputs.check_bytes("agents", agents, agents * allocation.nbytes(config, payload))
     spec = inputs.payload_spec(payload)
+    if mesh is not None:
+        sharding.check_divides(mesh, config, agents)
 
-    def of(function: Callable, takes: str, *, donates: bool = False, static: str = "") -> Callable:
-        return _OverAgents(config, agents, function, takes.split(), donates, static.split())
+    def of(function: Callable, takes: str, *, donates: bool = False, static: str = "", whole: bool = False) -> Callable:
+        return _OverAgents(config, agents, function, takes.split(), donates, static.split(), mesh, whole)
+
+    def on_mesh(make: Callable[[], Any]) -> Callable[[], Any]:
+        """`make`, whose arrays are made where they shall lie."""
+        if mesh is None:
+            return make
+        return jax.jit(make, out_shardings=sharding.shardings(mesh, jax.eval_shape(make)))
 
     return Agents(
         config=config,
         agents=agents,
-        init=lambda: allocation.init(config, spec, batch_shape=(agents,)),
-        no_experience=lambda: inputs.no_experience(config, spec, batch_shape=(agents,)),
+        init=on_mesh(lambda: allocation.init(config, spec, batch_shape=(agents,))),
+        no_experience=on_mesh(lambda: inputs.no_experience(config, spec, batch_shape=(agents,))),
         write=of(memory.write, "experiences", donates=True),
         write_many=of(memory.write_many, "experiences", donates=True),
         recall=of(memory.recall, "queries"),
@@ -102,9 +112,9 @@ def make(config: Config, payload: PyTree = None, *, agents: int) -> Agents:
         reinforce=of(memory.reinforce, "recalls rpe used", donates=True),
         renew=of(memory.renew, "recalls used", donates=True),
         attend=of(memory.attend, "queries"),
-        consolidate=of(consolidation.consolidate, "keys=None", donates=True, static="rpe_fn"),
-        replay=of(sampling.replay, "keys", static="size replacement"),
-        reprioritize=of(sampling.reprioritize, "batches rpe", donates=True, static="overwrite"),
+        consolidate=of(consolidation.consolidate, "keys=None", donates=True, static="rpe_fn", whole=True),
+        replay=of(sampling.replay, "keys", static="size replacement", whole=True),
+        reprioritize=of(sampling.reprioritize, "batches rpe", donates=True, static="overwrite", whole=True),
     )
 
 
@@ -116,9 +126,18 @@ class _OverAgents:
     """One function of the library for all agents: reads and checks what it is called with, then runs the program."""
 
     def __init__(
-        self, config: Config, agents: int, function: Callable, takes: list[str], donates: bool, static: list[str]
+        self,
+        config: Config,
+        agents: int,
+        function: Callable,
+        takes: list[str],
+        donates: bool,
+        static: list[str],
+        mesh: Mesh | None,
+        whole: bool,
     ):
-        """`takes`: names of the arguments after params and memories; `static`: keywords of `function`."""
+        """`takes`: names of the arguments after params and memories; `static`: keywords of `function`; `whole`: it
+        needs all slots of a memory at once."""
         self.agents, self.name = agents, function.__name__
         positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
         named = [name.partition("=") for name in ("params", "memories", *takes)]
@@ -132,7 +151,12 @@ class _OverAgents:
         )
 
         def batched(options: tuple, params: Params, *given: PyTree) -> Any:
-            return jax.vmap(functools.partial(function, config, params, **dict(options)))(*given)
+            def of_agents(config: Config, params: Params, *given: PyTree) -> Any:
+                return jax.vmap(functools.partial(function, config, params, **dict(options)))(*given)
+
+            if mesh is None:
+                return of_agents(config, params, *given)
+            return sharding.on_mesh(mesh, config, of_agents, whole=whole)(params, *given)
 
         self.program = jax.jit(batched, static_argnums=0, donate_argnums=(2,) if donates else ())
 

@@ -89,8 +89,9 @@ def _all_partners(config: Config, memory: Memory) -> _Partners:
     bound = jax.lax.map(nearest, jnp.arange(0, n, _ROWS, dtype=jnp.int32)).reshape(-1)[:n]
     return _Partners(
         cosine=canonical(jnp.where(alive, bound + _ROUNDING, -jnp.inf)),
-        slot=jnp.full(n, n, jnp.int32),
-        known=jnp.zeros(n, bool),
+        # Arrays that vary over the devices of a mesh where memories do.
+        slot=jnp.where(alive, jnp.int32(n), jnp.int32(n)),
+        known=alive & ~alive,
     )
 
 

@@ -4,10 +4,12 @@ Run on the program that users get: other tests compile with fewer optimisations.
 """
 
 import functools
+import re
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import dmem_jax as dmem
@@ -189,3 +191,47 @@ def test_a_donated_memory_is_updated_in_place():
     memories = agents.reinforce(params, memories, info.recall, jnp.ones(AGENTS), used)
     memories = agents.renew(params, memories, info.recall, used)
     assert pointers(memories) == before
+
+
+# ---- over a mesh
+
+
+_COLLECTIVES = ("all-", "reduce-scatter", "collective-")
+
+
+@functools.cache
+def divided_life(axis: str):
+    """The compiled text of a loop of steps over four devices, and what one of them holds."""
+    config = dmem.Config(embedding_dim=32, core_capacity=64, buffer_capacity=192, top_k=4)
+    mesh = jax.make_mesh((4,), (axis,), axis_types=(jax.sharding.AxisType.Auto,))
+    agents = dmem.make(config, PAYLOAD, agents=AGENTS, mesh=mesh)
+    memories, params = agents.init(), dmem.Params.default(config)
+    experiences = random_experiences(config, jax.random.key(0), AGENTS)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def loop(memories, experiences):
+        def body(memories, _):
+            memories, info = agents.step(params, memories, experiences, experiences.embedding)
+            return memories, info.recall.id
+
+        return jax.lax.scan(body, memories, None, length=5)
+
+    text = str(loop.lower(memories, experiences).compile().as_text())
+    return text, jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, memories)
+
+
+def test_divided_agents_tell_each_other_nothing():
+    text, part = divided_life("agents")
+    assert not [i for i in instructions(text) if i.op.startswith(_COLLECTIVES)]
+    assert whole_writes(text, wide_shapes(part.core) | wide_shapes(part.buffer)) == []
+
+
+def test_divided_slots_send_rows_and_candidates_and_no_store():
+    """What goes round is of the size of a row, or of k candidates a device; and nothing of a store is copied."""
+    text, part = divided_life("slots")
+    sent = [shape for i in instructions(text) if i.op.startswith(_COLLECTIVES) for shape in i.shapes]
+    numbers = [int(np.prod([int(n) for n in re.findall(r"\d+", shape.partition("[")[2])])) for shape in sent]
+    assert 0 < max(numbers) <= AGENTS * 4 * 32
+    shapes = wide_shapes(part.core) | wide_shapes(part.buffer)
+    assert any(shape in text for shape in shapes)
+    assert whole_writes(text, shapes) == []

@@ -1,10 +1,7 @@
 """Canonical float32 scores, and selection by them: the least, the greatest, the k best. Ties go to the lower index."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 _SHORT, _FEW = 512, 16  # up to here selection by rounds is the faster one for many rows, not for a single one
@@ -62,7 +59,6 @@ def _top_k(scores: Array, k: int) -> tuple[Array, Array]:
     return jax.lax.platform_dependent(scores, cpu=lambda s: _by_rounds(s, k), default=by_xla)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _by_rounds(scores: Array, k: int) -> tuple[Array, Array]:
     """The best, then the best of the rest, and so on: for short rows faster on XLA:CPU than its top-k, which sorts
     them one by one on one thread.
@@ -70,20 +66,27 @@ def _by_rounds(scores: Array, k: int) -> tuple[Array, Array]:
     A loop, for what it reads is computed once, before it. Unrolled, XLA computes the scores anew in each fusion, not
     always to the same bit, and the best is then not found among them.
     """
+    constant = jax.lax.stop_gradient(scores)
     order = jnp.arange(scores.shape[-1], dtype=jnp.int32)
 
     def round_of(taken: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
-        best = jnp.max(jnp.where(taken, -jnp.inf, scores))
-        place = _first_index((scores == best) & ~taken)
+        best = jnp.max(jnp.where(taken, -jnp.inf, constant))
+        place = _first_index((constant == best) & ~taken)
         return taken | (order == place), (best, place)
 
-    none = jnp.isnan(scores)  # as no canonical score is: an array that varies over devices where scores do
-    return jax.lax.scan(round_of, none, None, length=k)[1]
+    none = jnp.isnan(constant)  # as no canonical score is: an array that varies over devices where scores do
+    _, (best, place) = jax.lax.scan(round_of, none, None, length=k)
+    return _found_at(scores, place, best), place
 
 
-@_by_rounds.defjvp
-def _jvp(k: int, primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, np.ndarray]]:
-    """That of `lax.top_k`: of equal scores the one that was found has all of the gradient."""
-    best, place = _by_rounds(*primals, k)
-    change = tangents[0].at[place].get(mode="clip", wrap_negative_indices=False)
-    return (best, place), (change, np.zeros(place.shape, jax.dtypes.float0))
+@jax.custom_jvp
+def _found_at(scores: Array, place: Array, best: Array) -> Array:
+    """`best`, the scores at `place`, with their gradients: that of `lax.top_k`, where of equal scores the one that was
+    found has all of it."""
+    return best
+
+
+@_found_at.defjvp
+def _jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, place, best = primals
+    return best, tangents[0].at[place].get(mode="clip", wrap_negative_indices=False)
