@@ -205,7 +205,7 @@ class _OverAgents:
             # The common case in a fraction of the time that a small program takes.
             if all(leaf.shape[:1] == leading and not leaf.is_deleted() for leaf in jax.tree.leaves(given)):
                 return given
-        except AttributeError:  # NumPy's and traced arrays are never deleted, nor is what is none
+        except (AttributeError, jax.errors.ConcretizationTypeError):  # NumPy's and traced arrays are never deleted
             pass
         self._refuse_leaves(name, given)
         return given
