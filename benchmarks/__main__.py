@@ -18,6 +18,7 @@ from benchmarks import (
     kernels,
     recall,
     replay,
+    sharding,
     step,
     storage,
     write,
@@ -66,6 +67,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")
     command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
     command.add_argument("--queries", type=_positive, default=1000, metavar="N", help="default 1,000")
+    _common(command)
+    command = commands.add_parser("sharding", help=_first_line(sharding))
+    command.add_argument(
+        "--devices", type=_positive, nargs="+", default=sharding.DEVICES, metavar="N", help=str(sharding.DEVICES)
+    )
+    command.add_argument("--small", action="store_true", help="tiny works, to see that all runs")
     _common(command)
     _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
@@ -149,6 +156,8 @@ def _records(arguments: argparse.Namespace):
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
+    elif arguments.command == "sharding":
+        yield from sharding.run(arguments.devices, arguments.small, arguments.repeats)
     elif arguments.command == "kernels":
         yield from kernels.run(_specs(arguments), _peers(arguments), arguments.repeats, arguments.picture)
     elif arguments.command == "accelerator":

@@ -13,6 +13,10 @@ class ArgumentTypeError(DmemError, TypeError):
     """An argument is of the wrong kind (a bool for a float, a float for an integer). The message names the argument."""
 
 
+class ProcessLostError(DmemError, RuntimeError):
+    """Another process of a run over several is gone. The message says what to do."""
+
+
 class MissingExtraError(DmemError, ImportError):
     """An optional part was asked for whose packages are not installed. The message names the extra to install."""
 

@@ -11,7 +11,7 @@ from dmem_jax.config import Config
 from dmem_jax.decay import half_life
 from dmem_jax.duplicates import updated
 from dmem_jax.params import Params
-from dmem_jax.slots import after, choose, put
+from dmem_jax.slots import after, after_wide, choose, put, read
 from dmem_jax.types import Memory, Store, Tier
 from dmem_kernels import canonical, decayed_key
 
@@ -103,14 +103,19 @@ def insert(
 
     core_value, buffer_value, merges = new, asking, jnp.zeros_like(newcomer)
     if config.duplicates != "off":
-        known, merges = updated(params, choose(in_core, core_row, buffer_row), new, now)
-        core_value, buffer_value = choose(in_core, known, new), choose(in_buffer, known, asking)
-    core_value, buffer_value = after(core_row, core_value), after(buffer_row, buffer_value)
-    core_written = jnp.where(in_core | core_takes, core_slot, core_capacity)
-    core = put(core, shards.here(config, core, core_written), core_value)
+        # Of each tier's own row. Were the row chosen first, each tier's write would read the other tier.
+        known_in_core, core_merges = updated(params, core_row, new, now)
+        known_in_buffer, buffer_merges = updated(params, buffer_row, new, now)
+        merges = jnp.where(in_core, core_merges, buffer_merges)
+        core_value, buffer_value = choose(in_core, known_in_core, new), choose(in_buffer, known_in_buffer, asking)
     buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, buffer_capacity)
     if buffer_capacity > 0:
-        buffer = put(buffer, shards.here(config, buffer, buffer_written), buffer_value)
+        place = shards.here(config, buffer, buffer_written)
+        buffer = put(buffer, place, after(buffer_row, buffer_value))
+        # The buffer's write may read core's row anew, so core's own comes after it.
+        core_value = after_wide(read(buffer, place), core_value)
+    core_written = jnp.where(in_core | core_takes, core_slot, core_capacity)
+    core = put(core, shards.here(config, core, core_written), after(core_row, core_value))
 
     holds_in_core = in_core | core_takes
     stored = core_takes | (newcomer & buffer_takes)

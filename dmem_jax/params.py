@@ -3,7 +3,6 @@
 A default marked [M] was chosen by measurement, see config.py.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -15,10 +14,10 @@ from jaxtyping import Array, Float
 from dmem_jax.config import Config
 from dmem_jax.conversion import as_float32, is_concrete
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
+from dmem_jax.types import state
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@state
 class Params:
     """Scalars that may be traced, differentiated, swept and vmapped over. Build with `Params.default(config, ...)`."""
 

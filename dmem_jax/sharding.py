@@ -19,15 +19,18 @@ specs of a memory from here:
 
 import dataclasses
 import functools
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from dmem_jax.config import Config
-from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ProcessLostError, shown
 from dmem_jax.shards import check_divisible
 from dmem_jax.types import Memory, Store
 
@@ -48,7 +51,7 @@ def specs(mesh: Mesh, tree: PyTree) -> PyTree:
       has no axis for is whole on every device.
     """
     _check_mesh(mesh)
-    agents, slots = (axis if axis in mesh.axis_names else None for axis in (AGENTS, SLOTS))
+    agents, slots = (axis if _devices(mesh, axis) > 1 else None for axis in (AGENTS, SLOTS))
 
     def of_memory(memory: Memory) -> Memory:
         batch = (agents,) * memory.clock.ndim
@@ -104,6 +107,36 @@ def initialize(
     )
 
 
+def together(name: str) -> None:
+    """Waits until all processes have come here. One that is gone is noticed here, also where steps exchange nothing.
+
+    Args:
+      name: of the place in the program, the same in all processes.
+
+    Raises:
+      ProcessLostError: another process has died, or has gone elsewhere.
+    """
+    try:
+        multihost_utils.sync_global_devices(name)
+    except (RuntimeError, ValueError) as error:
+        raise ProcessLostError(
+            f"{name}: another process of this run is gone ({_first_line(error)}). The others cannot go on without it: "
+            "end them, and start all of them again from the last checkpoint."
+        ) from error
+
+
+def leave(status: int) -> None:
+    """Ends this process at once, with exit status `status`, after another one was lost: an ordinary exit would wait for
+    the lost one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
 def on_mesh(mesh: Mesh, config: Config, function: Callable, *, whole: bool = False) -> Callable:
     """`function(config, params, *of_agents)`, without its first argument: each device does its part.
 
@@ -115,7 +148,8 @@ def on_mesh(mesh: Mesh, config: Config, function: Callable, *, whole: bool = Fal
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), given)  # wherever they lie
         return jax.eval_shape(functools.partial(function, config), *shapes)
 
-    if whole and SLOTS in mesh.axis_names:
+    slot_axis = SLOTS if _devices(mesh, SLOTS) > 1 else None
+    if whole and slot_axis:
 
         def compiled(params: Any, *given: PyTree) -> PyTree:
             wanted = shardings(mesh, found(params, *given))
@@ -128,7 +162,7 @@ def on_mesh(mesh: Mesh, config: Config, function: Callable, *, whole: bool = Fal
     def mapped(params: Any, *given: PyTree) -> PyTree:
         if AxisType.Explicit in mesh.axis_types:  # there nothing moves unless told
             given = jax.reshard(given, shardings(mesh, given))
-        part = dataclasses.replace(config, slot_axis=SLOTS if SLOTS in mesh.axis_names else None)
+        part = dataclasses.replace(config, slot_axis=slot_axis)
         return jax.shard_map(
             functools.partial(function, part),
             mesh=mesh,
@@ -142,14 +176,18 @@ def on_mesh(mesh: Mesh, config: Config, function: Callable, *, whole: bool = Fal
 def check_divides(mesh: Mesh, config: Config, agents: int) -> None:
     """Every device gets as many agents, and as many slots of their tiers."""
     _check_mesh(mesh)
-    devices = dict(zip(mesh.axis_names, mesh.devices.shape, strict=True))
-    if agents % devices.get(AGENTS, 1):
+    divided, split = _devices(mesh, AGENTS), _devices(mesh, SLOTS)
+    if agents % divided:
         raise ArgumentValueError(
-            f'agents: expected a multiple of the {devices[AGENTS]} devices of the mesh axis "{AGENTS}", got {agents}.'
+            f'agents: expected a multiple of the {divided} devices of the mesh axis "{AGENTS}", got {agents}.'
         )
-    if SLOTS in devices:
+    if split > 1:
         dataclasses.replace(config, slot_axis=SLOTS)  # refuses what cannot be divided
-        check_divisible(config, devices[SLOTS])
+        check_divisible(config, split)
+
+
+def _devices(mesh: Mesh, axis: str) -> int:
+    return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)).get(axis, 1)
 
 
 def _check_mesh(mesh: Mesh) -> None:

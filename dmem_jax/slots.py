@@ -77,3 +77,8 @@ def after(read_row: PyTree, row: Tree) -> Tree:
         return jnp.where(whole * whole == 2, jnp.zeros_like(new), new)
 
     return jax.tree.map(depend, read_row, row)
+
+
+def after_wide(read_row: Tree, row: Tree) -> Tree:
+    """The same for arrays of more than one number a slot; a copy of the others costs little."""
+    return jax.tree.map(lambda old, new: after(old, new) if jnp.ndim(old) else new, read_row, row)

@@ -10,6 +10,7 @@ import enum
 import typing
 
 import jax
+import jax.export
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, Shaped
 
@@ -41,13 +42,19 @@ class Route(enum.IntEnum):
 
 
 @typing.dataclass_transform(frozen_default=True)
-def _pytree(cls: type[State]) -> type[State]:
+def state(cls: type[State]) -> type[State]:
     """A frozen dataclass whose fields are pytree children. `==` is the ordinary one: of no use for arrays, and right
-    for trees of types or shapes."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    for trees of types or shapes. Functions of it can be serialized by `jax.export`."""
+    cls = jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    return jax.export.register_pytree_node_serialization(
+        cls,
+        serialized_name=f"dmem_jax.{cls.__name__}",
+        serialize_auxdata=lambda _: b"",
+        deserialize_auxdata=lambda _: (),
+    )
 
 
-@_pytree
+@state
 class Experience:
     """What an agent met, ready to be written. Build it with `dmem.experience(...)`."""
 
@@ -65,7 +72,7 @@ class Experience:
     payload: PyTree  # kept with the memory, returned by recall
 
 
-@_pytree
+@state
 class Query:
     """What is asked of a memory. Build it with `dmem.query(...)`; recall also takes a bare embedding."""
 
@@ -78,7 +85,7 @@ class Query:
     time: Int32[Array, "*b"]  # recall happens at max(clock, time); UNSET: at the clock
 
 
-@_pytree
+@state
 class Store:
     """One tier: N slots of memories. The same class without the slot axis is one memory (a row)."""
 
@@ -103,7 +110,7 @@ class Store:
     discount: Float32[Array, "*b"] | None  # with Config.store_next
 
 
-@_pytree
+@state
 class Ring:
     """The last n values of a stream."""
 
@@ -111,7 +118,7 @@ class Ring:
     cursor: Int32[Array, "*b"]  # where the next value goes, in [0, n)
 
 
-@_pytree
+@state
 class Router:
     """What the gate knows of the stream so far, dropped experiences included: it decides sizes and thresholds."""
 
@@ -124,7 +131,7 @@ class Router:
     scale_weight: Float32[Array, "*b"]  # the weight that this mean has gathered, in [0, 1]
 
 
-@_pytree
+@state
 class Probe:
     """What the last `step` learnt on the way about duplicates of the query it answered. Index 0 delight, 1 disaster."""
 
@@ -136,7 +143,7 @@ class Probe:
     valid: Bool[Array, "*b"]
 
 
-@_pytree
+@state
 class Stats:
     """Counters of a whole life, int32, saturating.
 
@@ -164,7 +171,7 @@ class Stats:
     exhausted: Int32[Array, "*b"]  # not stored because the ids ran out (also counted in dropped)
 
 
-@_pytree
+@state
 class Shadow:
     """The last M experiences that were dropped, with Config.shadow_capacity = M > 0."""
 
@@ -178,7 +185,7 @@ class Shadow:
     filled: Int32[Array, "*b"]  # places in use
 
 
-@_pytree
+@state
 class Memory:
     """One agent's memory: the whole state, an immutable pytree of fixed-capacity arrays."""
 
@@ -192,7 +199,7 @@ class Memory:
     next_id: Int32[Array, "*b"]
 
 
-@_pytree
+@state
 class Recall:
     """The K recalled memories, best first, then those of the shadow, if it was asked.
 
@@ -211,7 +218,7 @@ class Recall:
     payload: PyTree
 
 
-@_pytree
+@state
 class WriteInfo:
     """What became of one experience, so that a host knows which payloads are gone. Ids are -1 where none is meant."""
 
@@ -226,7 +233,7 @@ class WriteInfo:
     merged_id: Int32[Array, "*b"]  # merged into, or refreshed
 
 
-@_pytree
+@state
 class StepInfo:
     """What `step` did."""
 
@@ -234,7 +241,7 @@ class StepInfo:
     recall: Recall
 
 
-@_pytree
+@state
 class ReplayBatch:
     """B memories drawn for training, with what `value.update` reads. Rows that are not `valid` are filler: id -1,
     (Tier.BUFFER, its capacity) for a place, all else 0."""
@@ -256,7 +263,7 @@ class ReplayBatch:
     valid: Bool[Array, "*b B"]
 
 
-@_pytree
+@state
 class ConsolidationReport:
     """What `consolidate` did: counts, and ids for a host that keeps payloads by id (-1 where none is meant)."""
 
@@ -271,7 +278,7 @@ class ConsolidationReport:
     demoted_ids: Int32[Array, "*b V"]  # of each move: what it pushed out of core
 
 
-@_pytree
+@state
 class Attention:
     """Differentiable recall over the whole pool (core's slots, then the buffer's)."""
 

@@ -104,38 +104,41 @@ def learn_from_outcome(
     return dmem.renew(config, params, memory, last.recall, arrived * kept + acted * last.avoided)
 
 
-def live(
+class Life(NamedTuple):
+    """What an agent carries from hour to hour."""
+
+    memory: dmem.Memory
+    experience: dmem.Experience  # of the last hour, not yet written
+    critic: Float[Array, " PLACE_DIM+1"]  # its weights
+    last: Decision
+
+
+def born(config: dmem.Config, params: dmem.Params, memory: dmem.Memory) -> Life:
+    """An agent with an empty `memory`, which has met nothing yet."""
+    nothing = jnp.zeros(config.recalled)
+    no_recall = dmem.recall(config, params, memory, jnp.ones(config.embedding_dim))
+    return Life(
+        memory=memory,
+        experience=dmem.no_experience(config, PAYLOAD),
+        critic=jnp.zeros(world.PLACE_DIM + 1),
+        last=Decision(jnp.int32(0), no_recall, nothing, nothing),
+    )
+
+
+def live_a_day(
     family: Family,
     traits: Traits,
     config: dmem.Config,
     params: dmem.Params,
     critic_rate: Float[Array, ""],
-    memory: dmem.Memory,
+    the_world: world.World,
+    life: Life,
+    number: Int[Array, ""],
     key: Key[Array, ""],
-    find_moves: Bool[Array, ""],
-) -> tuple[dmem.Memory, Hour, Evening]:
-    """One agent's whole life in a world of its own.
+) -> tuple[Life, tuple[Hour, Evening]]:
+    """One agent's day `number`: its hours [HOURS] and its evening."""
 
-    Args:
-      memory: an empty one.
-      critic_rate: step size of the critic, in (0, 1].
-      find_moves: whether the find is elsewhere in the second half.
-
-    Returns:
-      The memory at the end, every hour [DAYS, HOURS] and every evening [DAYS].
-    """
-    world_key, life_key = jax.random.split(key)
-    the_world = world.new_world(world_key, find_moves)
-    nothing = jnp.zeros(config.recalled)
-    no_recall = dmem.recall(config, params, memory, jnp.ones(config.embedding_dim))
-    start = (
-        memory,
-        dmem.no_experience(config, PAYLOAD),
-        jnp.zeros(world.PLACE_DIM + 1),  # the critic's weights
-        Decision(jnp.int32(0), no_recall, nothing, nothing),
-    )
-
-    def hour(carry, key):
+    def hour(carry: tuple[Life, world.State], key: Array) -> tuple[tuple[Life, world.State], Hour]:
         (memory, experience, critic, last), state = carry
         write_key, decide_key, step_key = jax.random.split(key, 3)
         seen = world.observe(state)
@@ -161,17 +164,43 @@ def live(
         size = surprise_size(config, memory.router, jnp.abs(rpe))
         met = Hour(reward=state.reward, rpe=rpe, size=size, alive=state.alive, place=state.place)
         decision = decide(decide_key, state, recall, last.move)
-        return ((memory, experience, critic, decision), world.step(step_key, the_world, state, decision.move)), met
+        life = Life(memory, experience, critic, decision)
+        return (life, world.step(step_key, the_world, state, decision.move)), met
 
-    def day(carry, day_and_key):
-        number, key = day_and_key
-        wake_key, hours_key = jax.random.split(key)
-        morning = world.wake(wake_key, the_world, number)
-        (carry, _), hours = jax.lax.scan(hour, (carry, morning), jax.random.split(hours_key, world.HOURS))
-        memory = carry[0]
-        find_known = knows(memory, world.find_place(the_world, number))
-        return carry, (hours, Evening((memory.core.id >= 0).sum(), (memory.buffer.id >= 0).sum(), find_known))
+    wake_key, hours_key = jax.random.split(key)
+    morning = world.wake(wake_key, the_world, number)
+    (life, _), hours = jax.lax.scan(hour, (life, morning), jax.random.split(hours_key, world.HOURS))
+    memory = life.memory
+    find_known = knows(memory, world.find_place(the_world, number))
+    return life, (hours, Evening((memory.core.id >= 0).sum(), (memory.buffer.id >= 0).sum(), find_known))
+
+
+def live(
+    family: Family,
+    traits: Traits,
+    config: dmem.Config,
+    params: dmem.Params,
+    critic_rate: Float[Array, ""],
+    memory: dmem.Memory,
+    key: Key[Array, ""],
+    find_moves: Bool[Array, ""],
+) -> tuple[dmem.Memory, Hour, Evening]:
+    """One agent's whole life in a world of its own.
+
+    Args:
+      memory: an empty one.
+      critic_rate: step size of the critic, in (0, 1].
+      find_moves: whether the find is elsewhere in the second half.
+
+    Returns:
+      The memory at the end, every hour [DAYS, HOURS] and every evening [DAYS].
+    """
+    world_key, life_key = jax.random.split(key)
+    the_world = world.new_world(world_key, find_moves)
+
+    def day(life: Life, number_and_key: tuple[Array, Array]) -> tuple[Life, tuple[Hour, Evening]]:
+        return live_a_day(family, traits, config, params, critic_rate, the_world, life, *number_and_key)
 
     days = jnp.arange(world.DAYS, dtype=jnp.int32), jax.random.split(life_key, world.DAYS)
-    (memory, *_), (hours, evenings) = jax.lax.scan(day, start, days)
-    return memory, hours, evenings
+    life, (hours, evenings) = jax.lax.scan(day, born(config, params, memory), days)
+    return life.memory, hours, evenings

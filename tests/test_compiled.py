@@ -58,6 +58,23 @@ def test_no_conditional_and_no_select_over_a_store(index):
     assert not [i.name for i in instructions(text) if i.op == "select" and shapes.intersection(i.shapes)]
 
 
+@pytest.mark.parametrize("duplicates", ["probe", seldom("search"), seldom("off")])
+def test_the_memory_of_one_agent_is_not_copied_either(duplicates):
+    """Without vmap XLA writes a row by a dynamic-update-slice, into whose fusion it takes the reads of other tiers."""
+    config = small_config(duplicates=duplicates, core_capacity=48, buffer_capacity=96)
+    params, memory = dmem.Params.default(config), dmem.init(config, PAYLOAD)
+    met = random_experiences(config, jax.random.key(0), 7), random_queries(config, jax.random.key(1), 7)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def loop(memory, met):
+        return jax.lax.scan(lambda memory, x: dmem.step(config, params, memory, *x), memory, met)
+
+    text = str(loop.lower(memory, met).compile().as_text())
+    shapes = {shape for slots in (48, 96) for shape in (f"f32[{slots},{config.embedding_dim}]", f"f32[{slots},9]")}
+    assert all(shape in text for shape in shapes)
+    assert whole_writes(text, shapes) == []
+
+
 def test_many_writes_move_rows_in_place():
     """Batches in a loop, cut short and with fewer slots to choose from than there are."""
     config = small_config(duplicates="off")

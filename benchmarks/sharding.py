@@ -1,0 +1,110 @@
+"""`sharding`: a step over 1, 2, 4, 8 forced host devices, agents or slots divided, and what it sends.
+
+Each number of devices has a process of its own, for JAX decides on it when it starts. `sent` counts the collectives of
+one compiled step and `sent_bytes` what a device hands to them; `copies` the arrays of a store that the loop writes.
+Floor: one pass over the embeddings in the same scan on the same mesh, whose greatest scores are sent. Devices that are
+forced on one host share its cores and its bus: what they tell is what dividing costs, not what it gains.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh
+
+import dmem_jax as dmem
+from benchmarks.copies import wide_shapes
+from benchmarks.hlo import instructions, whole_writes
+from benchmarks.output import Record, progress
+from benchmarks.streams import Stream, Work, full_rows
+from benchmarks.subject import Subject
+from benchmarks.timing import ScanLoop, race
+from dmem_jax import sharding
+
+DEVICES = [1, 2, 4, 8]
+WORKS = {"agents": Work(agents=256, slots=512, dim=128), "slots": Work(agents=1, slots=2**16, dim=128)}
+SMALL = {"agents": Work(agents=8, slots=32, dim=16), "slots": Work(agents=1, slots=64, dim=16)}
+_COLLECTIVES = "all-", "reduce-scatter", "collective-"
+_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2}
+
+
+def run(devices: list[int], small: bool, repeats: int) -> Iterator[Record]:
+    for n in devices:
+        progress(f"sharding: {n} devices")
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={n}".strip()
+        command = [sys.executable, "-m", "benchmarks.sharding", "--repeats", str(repeats), *["--small"] * small]
+        child = subprocess.run(
+            command, env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True
+        )
+        if child.returncode:
+            raise RuntimeError(f"sharding: the process with {n} devices ended with {child.returncode}")
+        yield from map(json.loads, child.stdout.splitlines())
+
+
+def _here(small: bool, repeats: int) -> Iterator[Record]:
+    for axis, work in (SMALL if small else WORKS).items():
+        mesh = jax.make_mesh((jax.device_count(),), (axis,), axis_types=(AxisType.Auto,))
+        yield _measured(axis, mesh, work, repeats)
+
+
+def _measured(axis: str, mesh: Mesh, work: Work, repeats: int) -> Record:
+    rows = full_rows(work)
+    stream, subject = Stream(work, rows), Subject(work)
+    specs = {"features": jax.ShapeDtypeStruct((rows["features"].shape[-1],), jnp.float32), "action": jnp.int32(0)}
+    agents = dmem.make(subject.config, specs, agents=work.agents, mesh=mesh)
+    memories = sharding.place(mesh, subject.full_memory(rows))
+
+    def step(memories, x):
+        memories, info = agents.step(subject.params, memories, *x)
+        return memories, info.recall
+
+    ours = ScanLoop(step, memories, subject.stream(stream))
+    text = str(ours.program.lower(ours.state, ours.stream(0)).compile().as_text())
+    part = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, ours.state[0])
+    sent = [i for i in instructions(text) if i.op.startswith(_COLLECTIVES)]
+    timing = race(_one_pass(axis, mesh, rows, stream), {"dmem_jax": ours}, repeats)["dmem_jax"]
+    return {
+        "benchmark": "sharding",
+        "implementation": "dmem_jax",
+        "work": dataclasses.asdict(work) | {"axis": axis, "devices": mesh.size},
+        **timing.record(),
+        "sent": len(sent),
+        "sent_bytes": sum(_nbytes(shape) for i in sent for shape in i.shapes),
+        "copies": len(whole_writes(text, wide_shapes(part.core) | wide_shapes(part.buffer))),
+    }
+
+
+def _one_pass(axis: str, mesh: Mesh, rows: dict[str, jax.Array], stream: Stream) -> ScanLoop:
+    divided = jax.P("agents") if axis == "agents" else jax.P(None, "slots")
+    of_agents = jax.P("agents") if axis == "agents" else jax.P()
+
+    def best(embedding, query):
+        found = jnp.einsum("and,ad->an", embedding, query).max(-1)
+        return found if axis == "agents" else jax.lax.pmax(found, axis)
+
+    read = jax.shard_map(best, mesh=mesh, in_specs=(divided, of_agents), out_specs=of_agents)
+    embedding = jax.device_put(jnp.array(rows["embedding"], copy=True), jax.NamedSharding(mesh, divided))
+    return ScanLoop(lambda embedding, x: (embedding, read(embedding, x.query)), embedding, stream)
+
+
+def _nbytes(shape: str) -> int:
+    """Of an array in compiled text, as "f32[4,8]"."""
+    kind, _, sizes = shape.partition("[")
+    return _BYTES.get(kind, 4) * math.prod(int(n) for n in re.findall(r"\d+", sizes))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    for record in _here(options.small, options.repeats):
+        print(json.dumps(record), flush=True)
