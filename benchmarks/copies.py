@@ -23,9 +23,9 @@ TOLD = 4  # instructions that a record names
 
 
 def wide(store: dmem.Store) -> list[jax.Array]:
-    """A store's embedding and payload arrays, those of all agents, with more than a number a slot."""
+    """A store's embedding and payload arrays, of one agent or of all, with more than a number a slot."""
     leaves = jax.tree.leaves((store.embedding, store.next_embedding, store.payload))
-    return [x for x in leaves if x.ndim > 2 and x.size > 0]
+    return [x for x in leaves if x.ndim > store.id.ndim and x.size > 0]
 
 
 def wide_shapes(store: dmem.Store) -> set[str]:

@@ -14,7 +14,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +32,8 @@ from dmem_jax import sharding
 
 DEVICES = [1, 2, 4, 8]
 WORKS = {"agents": Work(agents=256, slots=512, dim=128), "slots": Work(agents=1, slots=2**16, dim=128)}
-SMALL = {"agents": Work(agents=8, slots=32, dim=16), "slots": Work(agents=1, slots=64, dim=16)}
-_COLLECTIVES = "all-", "reduce-scatter", "collective-"
+SMALL = {"agents": Work(agents=8, slots=32, dim=24), "slots": Work(agents=1, slots=64, dim=24)}
+COLLECTIVES = "all-", "reduce-scatter", "collective-"
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2}
 
 
@@ -58,18 +59,14 @@ def _here(small: bool, repeats: int) -> Iterator[Record]:
 def _measured(axis: str, mesh: Mesh, work: Work, repeats: int) -> Record:
     rows = full_rows(work)
     stream, subject = Stream(work, rows), Subject(work)
-    specs = {"features": jax.ShapeDtypeStruct((rows["features"].shape[-1],), jnp.float32), "action": jnp.int32(0)}
-    agents = dmem.make(subject.config, specs, agents=work.agents, mesh=mesh)
-    memories = sharding.place(mesh, subject.full_memory(rows))
-
-    def step(memories, x):
-        memories, info = agents.step(subject.params, memories, *x)
-        return memories, info.recall
-
-    ours = ScanLoop(step, memories, subject.stream(stream))
-    text = str(ours.program.lower(ours.state, ours.stream(0)).compile().as_text())
+    memories, given = subject.full_memory(rows), subject.stream(stream)
+    if axis == "slots":  # one memory, without an axis of agents
+        memories, given = jax.tree.map(lambda x: x[0], memories), _of_first_agent(given)
+    ours = ScanLoop(_step(axis, mesh, subject, memories), sharding.place(mesh, memories), given)
+    text = str(ours.program.lower(ours.state, given(0)).compile().as_text())
     part = jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, ours.state[0])
-    sent = [i for i in instructions(text) if i.op.startswith(_COLLECTIVES)]
+    shapes = wide_shapes(part.core) | wide_shapes(part.buffer)
+    sent = [i for i in instructions(text) if i.op.startswith(COLLECTIVES)]
     timing = race(_one_pass(axis, mesh, rows, stream), {"dmem_jax": ours}, repeats)["dmem_jax"]
     return {
         "benchmark": "sharding",
@@ -77,9 +74,34 @@ def _measured(axis: str, mesh: Mesh, work: Work, repeats: int) -> Record:
         "work": dataclasses.asdict(work) | {"axis": axis, "devices": mesh.size},
         **timing.record(),
         "sent": len(sent),
-        "sent_bytes": sum(_nbytes(shape) for i in sent for shape in i.shapes),
-        "copies": len(whole_writes(text, wide_shapes(part.core) | wide_shapes(part.buffer))),
+        "sent_bytes": sum(nbytes_of(shape) for i in sent for shape in i.shapes),
+        "copies": len(whole_writes(text, shapes)),
     }
+
+
+def _step(axis: str, mesh: Mesh, subject: Subject, memories: dmem.Memory) -> Callable:
+    if axis == "agents":
+        payload = jax.tree.map(lambda x: x[0, 0], memories.core.payload)
+        agents = dmem.make(subject.config, payload, agents=subject.work.agents, mesh=mesh)
+
+        def step(memories: dmem.Memory, x: tuple) -> tuple[dmem.Memory, dmem.Recall]:
+            memories, info = agents.step(subject.params, memories, *x)
+            return memories, info.recall
+
+        return step
+
+    config = dataclasses.replace(subject.config, slot_axis="slots" if mesh.size > 1 else None)
+
+    def step_of_one(memory: dmem.Memory, x: tuple) -> tuple[dmem.Memory, dmem.Recall]:
+        memory, info = dmem.step(config, subject.params, memory, *x)
+        return memory, info.recall
+
+    specs = sharding.specs(mesh, memories)
+    return jax.shard_map(step_of_one, mesh=mesh, in_specs=(specs, jax.P()), out_specs=(specs, jax.P()))
+
+
+def _of_first_agent(given: Callable[[int], Any]) -> Callable[[int], Any]:
+    return lambda round: jax.tree.map(lambda x: x[:, 0], given(round))
 
 
 def _one_pass(axis: str, mesh: Mesh, rows: dict[str, jax.Array], stream: Stream) -> ScanLoop:
@@ -95,7 +117,7 @@ def _one_pass(axis: str, mesh: Mesh, rows: dict[str, jax.Array], stream: Stream)
     return ScanLoop(lambda embedding, x: (embedding, read(embedding, x.query)), embedding, stream)
 
 
-def _nbytes(shape: str) -> int:
+def nbytes_of(shape: str) -> int:
     """Of an array in compiled text, as "f32[4,8]"."""
     kind, _, sizes = shape.partition("[")
     return _BYTES.get(kind, 4) * math.prod(int(n) for n in re.findall(r"\d+", sizes))

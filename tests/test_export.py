@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,8 +36,8 @@ def life(step, days: int = 12):
 
 
 def exported() -> jax.export.Exported:
-    agents = dmem.make(CONFIG, PAYLOAD, agents=AGENTS)
-    return jax.export.export(agents.step, platforms=PLATFORMS)(*arguments(0))
+    step: Any = dmem.make(CONFIG, PAYLOAD, agents=AGENTS).step
+    return jax.export.export(step, platforms=PLATFORMS)(*arguments(0))
 
 
 def test_an_exported_step_is_reloaded_and_equal():
