@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import (
     accelerator,
     bars,
+    checkpoint,
     clusters,
     consolidate,
     evict_topk,
@@ -67,6 +68,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
     command.add_argument("--queries", type=_positive, default=1000, metavar="N", help="default 1,000")
     _common(command)
+    command = commands.add_parser("checkpoint", help=_first_line(checkpoint))
+    command.add_argument("--mebibytes", type=_positive, default=1024, metavar="N", help="default 1,024")
+    command.add_argument("--peers", help="names joined by commas, or none; default all")
+    _common(command)
     _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
     command = commands.add_parser("accelerator", help=_first_line(accelerator))
@@ -107,9 +112,9 @@ def _common(command: argparse.ArgumentParser) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> list[str]:
-    module = (BENCHMARKS | {"kernels": kernels})[arguments.command]
+    module = (BENCHMARKS | {"kernels": kernels, "checkpoint": checkpoint})[arguments.command]
     if arguments.peers is None:
-        return module.SWEEP_PEERS if arguments.sweep else module.DEFAULT_PEERS
+        return module.SWEEP_PEERS if getattr(arguments, "sweep", False) else module.DEFAULT_PEERS
     names = [name for name in arguments.peers.split(",") if name not in ("", "none")]
     unknown = sorted(set(names) - set(module.DEFAULT_PEERS))
     if unknown:
@@ -147,6 +152,8 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "clusters":
         sizes = (arguments.memories, arguments.dim, arguments.clusters)
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
+    elif arguments.command == "checkpoint":
+        yield from checkpoint.run(arguments.mebibytes, _peers(arguments), arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "kernels":
