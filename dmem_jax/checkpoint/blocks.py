@@ -1,7 +1,7 @@
 """Arrays in files: each process writes the shards that are its own, and each reads what its new shards need.
 
-    arrays-0.bin   the shards of process 0, raw, in blocks of BLOCK bytes
-    arrays-0.json  which shard of which array lies where, and the CRC-32 of every block
+    arrays-0.bin   the shards of process 0, raw, one after the other
+    arrays-0.json  which shard of which array lies where, and the CRC-32 of each of its blocks
     arrays.json    shape and dtype of all arrays, and the number of processes
 
 Orbax's own format takes three times as long for the same bytes (`benchmarks checkpoint`), mostly in copies, and does
@@ -24,7 +24,7 @@ from dmem_jax.checkpoint import sealed
 from dmem_jax.errors import CheckpointError
 
 BLOCK = 2**22
-"""Bytes under one checksum: small enough to be summed while they are still in a cache."""
+"""Bytes under one checksum, where it is written: so few that they are summed while still in a cache."""
 THREADS = 4
 SYNC_EVERY = 16
 """Blocks after which a thread asks for the disk, so that it works while the others still copy."""
@@ -59,16 +59,15 @@ def own_shards(arrays: Mapping[str, Any], *, copy: bool) -> list[Shard]:
 
 
 def _own_shards(name: str, array: Any) -> Iterator[Shard]:
+    first = jax.process_index() == 0
     if not isinstance(array, jax.Array):
-        parts = [((0,) * array.ndim, array)]
+        parts = [((0,) * array.ndim, array)] if first else []
+    elif first or not array.is_fully_addressable:
+        shards = (shard for shard in array.addressable_shards if shard.replica_id == 0)
+        parts = [(tuple(side.start or 0 for side in shard.index), shard.data) for shard in shards]
     else:
-        parts = [
-            (tuple(s.start or 0 for s in shard.index), shard.data)
-            for shard in array.addressable_shards
-            if shard.replica_id == 0
-        ]
-    if jax.process_index() == 0 or not (isinstance(array, np.ndarray) or array.is_fully_addressable):
-        yield from (Shard(name, start, np.asarray(data)) for start, data in parts if data.size)
+        parts = []
+    yield from (Shard(name, start, np.asarray(data)) for start, data in parts if data.size)
 
 
 def write(folder: Path, arrays: Mapping[str, jax.ShapeDtypeStruct], shards: list[Shard]) -> None:
@@ -88,7 +87,7 @@ def write(folder: Path, arrays: Mapping[str, jax.ShapeDtypeStruct], shards: list
     sums = iter(_write_blocks(folder / f"arrays-{process}.bin", placed))
     for entry, shard in zip(described, shards, strict=True):
         entry["crc32"] = [next(sums) for _ in range(-(-shard.data.nbytes // BLOCK))]
-    sealed.write(folder / f"arrays-{process}.json", described)
+    sealed.write(folder / f"arrays-{process}.json", {"block": BLOCK, "shards": described})
     if process == 0:
         specs = {name: {"shape": a.shape, "dtype": np.dtype(a.dtype).name} for name, a in arrays.items()}
         sealed.write(folder / "arrays.json", {"processes": jax.process_count(), "arrays": specs})
@@ -147,10 +146,11 @@ class SavedArray:
 class SavedShard:
     """Where a box of an array lies."""
 
-    path: Path
     start: tuple[int, ...]
     shape: tuple[int, ...]
+    path: Path
     offset: int
+    block: int  # bytes under one checksum
     crc32: list[int]
 
     def overlap(self, bounds: list[tuple[int, int]]) -> list[tuple[int, int]] | None:
@@ -172,15 +172,16 @@ class SavedShard:
 
     def _bytes(self, array: SavedArray, first: int, last: int) -> np.ndarray:
         """Bytes [first, last) of the shard, with all blocks that they touch read and checked."""
-        blocks = range(first // BLOCK, -(-last // BLOCK))
+        blocks = range(first // self.block, -(-last // self.block))
         size = math.prod(self.shape) * array.dtype.itemsize
-        zero = blocks.start * BLOCK
-        read = aligned((min(blocks.stop * BLOCK, size) - zero,), np.dtype(np.uint8))
+        zero = blocks.start * self.block
+        found = aligned((min(blocks.stop * self.block, size) - zero,), np.dtype(np.uint8))
 
         def fill(block: int) -> None:
-            part = read[block * BLOCK - zero : (block + 1) * BLOCK - zero]
+            at = block * self.block
+            part = found[at - zero : at - zero + self.block]
             with open(self.path, "rb", buffering=0) as file:
-                file.seek(self.offset + block * BLOCK)
+                file.seek(self.offset + at)
                 left = part.data
                 while left.nbytes and (count := file.readinto(left)):
                     left = left[count:]
@@ -193,7 +194,7 @@ class SavedShard:
         else:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(fill, blocks))
-        return read[first - zero : last - zero]
+        return found[first - zero : last - zero]
 
 
 def read(folder: Path) -> dict[str, SavedArray]:
@@ -205,10 +206,12 @@ def read(folder: Path) -> dict[str, SavedArray]:
         about = sealed.read(folder / "arrays.json")
         shards: dict[str, list[SavedShard]] = {name: [] for name in about["arrays"]}
         for process in range(about["processes"]):
-            for entry in sealed.read(folder / f"arrays-{process}.json"):
-                name, start, shape = entry.pop("name"), tuple(entry.pop("start")), tuple(entry.pop("shape"))
-                path = folder / f"arrays-{process}.bin"
-                shards[name].append(SavedShard(path, start, shape, **entry))
+            index = sealed.read(folder / f"arrays-{process}.json")
+            for entry in index["shards"]:
+                box = {"start": tuple(entry["start"]), "shape": tuple(entry["shape"])}
+                place = {"path": folder / f"arrays-{process}.bin", "offset": entry["offset"]}
+                sums = {"block": index["block"], "crc32": entry["crc32"]}
+                shards[entry["name"]].append(SavedShard(**box, **place, **sums))
     except FileNotFoundError as error:
         raise CheckpointError(f"{error.filename}: missing in the checkpoint.") from error
     return {name: SavedArray(name, spec, shards[name]) for name, spec in about["arrays"].items()}
