@@ -70,7 +70,7 @@ class Checkpoints:
         specs = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
         content = handler.Content(about, specs, blocks.own_shards(arrays, copy=True))
         self._saving = step
-        self._checkpointer.save(self.folder / str(step), args=content, force=True)
+        self._checkpointer.save(self.folder / str(step), args=content)
 
     def wait(self) -> None:
         """Returns when all that was saved is on the disk. Raises CheckpointError if it could not be written."""

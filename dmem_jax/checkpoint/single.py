@@ -47,7 +47,7 @@ def save(
     specs = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
     with handler.checkpointer() as checkpointer:
         content = handler.Content(about, specs, blocks.own_shards(arrays, copy=False))
-        checkpointer.save(target, args=content, force=True)
+        checkpointer.save(target, args=content, force=there)  # `target` is then a leftover at most
     if overwrite:
         if jax.process_index() == 0:
             if there:
