@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import (
     accelerator,
     bars,
+    checkpoint,
     clusters,
     consolidate,
     evict_topk,
@@ -114,9 +115,9 @@ def _common(command: argparse.ArgumentParser) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> list[str]:
-    module = (BENCHMARKS | {"kernels": kernels})[arguments.command]
+    module = (BENCHMARKS | {"kernels": kernels, "checkpoint": checkpoint})[arguments.command]
     if arguments.peers is None:
-        return module.SWEEP_PEERS if arguments.sweep else module.DEFAULT_PEERS
+        return module.SWEEP_PEERS if getattr(arguments, "sweep", False) else module.DEFAULT_PEERS
     names = [name for name in arguments.peers.split(",") if name not in ("", "none")]
     unknown = sorted(set(names) - set(module.DEFAULT_PEERS))
     if unknown:
@@ -154,6 +155,8 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "clusters":
         sizes = (arguments.memories, arguments.dim, arguments.clusters)
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
+    elif arguments.command == "checkpoint":
+        yield from checkpoint.run(arguments.mebibytes, _peers(arguments), arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "sharding":

@@ -21,6 +21,10 @@ class MissingExtraError(DmemError, ImportError):
     """An optional part was asked for whose packages are not installed. The message names the extra to install."""
 
 
+class CheckpointError(DmemError, OSError):
+    """A checkpoint is damaged, or could not be written. The message names the file or folder."""
+
+
 def shown(given: object) -> str:
     """What came, short enough to stand in a message."""
     try:

@@ -147,6 +147,15 @@ def test_storage_tells_what_each_type_finds_takes_and_costs():
 
 
 @pytest.mark.slow
+def test_checkpoint_measures_its_peers_in_the_same_run():
+    measured = records(run("checkpoint", "--mebibytes", "1", "--repeats", "1", "--json"))
+    check(measured, "checkpoint", {"mebibytes": 1})
+    assert measured.keys() == {"dmem_jax", "orbax", "orbax_uncompressed", "numpy_savez", "flax_msgpack"}
+    assert all(min(record["save_seconds"], record["restore_seconds"]) > 0 for record in measured.values())
+    assert measured["dmem_jax"]["returns_after"] > 0
+
+
+@pytest.mark.slow
 def test_import_as_json_and_as_a_table():
     check(records(run("import", "--repeats", "1", "--json")), "import", {})
     table = run("import", "--repeats", "1")
