@@ -1,10 +1,10 @@
-"""`scale`: what a step takes of each of 64 accelerators, for 1e9 memories and 1e6 agents: bytes, bandwidth, collectives.
+"""`scale`: what a step takes of each of 64 accelerators for 1e9 memories: bytes, bandwidth, collectives.
 
-Nothing of that size is run: the step is compiled for a mesh of that many devices, forced on the host, from shapes alone,
+Nothing of that size is run: the step is compiled for a mesh of as many devices, forced on the host, from shapes alone,
 and the compiled program says what a device must hold (`device_bytes`, `temp_bytes`) and what it sends (`sent`
-collectives of `sent_bytes` a step). `pass_seconds` is one pass over a device's embeddings at `--bandwidth`, to which the
-measured ratios of `step` and `recall` apply. Each layout is also run, as small as a laptop can, on as many devices: in
-`checked` the results are those of one device, and as many collectives are sent.
+collectives of `sent_bytes` a step). `pass_seconds` is one pass over a device's embeddings at `--bandwidth`, to which
+the measured ratios of `step` and `recall` apply. Each layout is also run, as small as a laptop can, on as many devices:
+it is `checked` where the results are those of one device, and as many collectives are sent.
 """
 
 import argparse

@@ -6,7 +6,14 @@ from dmem_jax.allocation import init, nbytes
 from dmem_jax.bundle import Agents, make
 from dmem_jax.config import Config
 from dmem_jax.consolidation import consolidate
-from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DmemError, MissingExtraError, ProcessLostError
+from dmem_jax.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    CheckpointError,
+    DmemError,
+    MissingExtraError,
+    ProcessLostError,
+)
 from dmem_jax.inputs import experience, no_experience, query
 from dmem_jax.memory import attend, rebase, recall, reinforce, renew, step, write, write_many
 from dmem_jax.params import Params
@@ -43,6 +50,7 @@ __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
     "Attention",
+    "CheckpointError",
     "Config",
     "ConsolidationReport",
     "DmemError",

@@ -86,7 +86,7 @@ def run(folder: str, agents: int, days: int, save_every: int) -> None:
     with checkpoint.Checkpoints(folder, config, keep=2) as checkpoints:
         first = 0
         if checkpoints.steps():
-            saved = checkpoints.restore(policies.PAYLOAD, extra=_rest(lives), sharding=where[1].memory)
+            saved = checkpoints.restore(policies.PAYLOAD, extra=_rest(lives), sharding=mesh)
             lives, first = lives._replace(memory=saved.memory, **saved.extra), checkpoints.steps()[-1]
             print(f"going on after day {first}", flush=True)
         for day in range(first + 1, days + 1):

@@ -12,7 +12,7 @@ from dmem_jax.checkpoint import blocks, single, state
 from dmem_jax.checkpoint.state import Checkpoint, Shardings
 from dmem_jax.config import Config
 from dmem_jax.conversion import positive, whole_number
-from dmem_jax.errors import ArgumentValueError, CheckpointError
+from dmem_jax.errors import ArgumentValueError, CheckpointError, ProcessLostError
 from dmem_jax.params import Params
 from dmem_jax.types import Memory
 
@@ -120,6 +120,8 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, ProcessLostError):
+            return  # what is being saved waits for the lost one, too, and will not be complete
         self.close()
 
 

@@ -75,9 +75,10 @@ def restore(
       config: the one you are about to use; it must be the one in the file.
       extra: as it was given to `save`, examples or ShapeDtypeStructs: it comes in the same classes, on the devices that
         its leaves name, if they do. None: as a flat dict of NumPy arrays and typed keys.
-      sharding: where the memory goes, whatever it was saved from: a `jax.sharding.Sharding` for all of its arrays, or a
-        function that gives one for a name ("core.embedding") and a ShapeDtypeStruct. Each device reads its part alone.
-        None: on the default device.
+      sharding: where the memory goes, whatever it was saved from: on a `jax.sharding.Mesh` with axes "agents" and
+        "slots", as `sharding.place` does it; by a `jax.sharding.Sharding` for all of its arrays, or a function that
+        gives one for a name ("core.embedding") and a ShapeDtypeStruct. Each device reads its part alone. None: on the
+        default device.
 
     Raises:
       FileNotFoundError: no checkpoint there. CheckpointError: it is damaged, which names the file. ArgumentValueError:

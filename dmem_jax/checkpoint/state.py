@@ -17,10 +17,13 @@ from dmem_jax.config import Config
 from dmem_jax.conversion import kind_of
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 from dmem_jax.params import Params
+from dmem_jax.sharding import shardings
 from dmem_jax.types import Memory
 
-Shardings = jax.sharding.Sharding | Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None] | None
-"""Of every array of a memory; or of each, from its name ("core.embedding") and its shape; None: on one device."""
+_OfEach = Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None]
+Shardings = jax.sharding.Mesh | jax.sharding.Sharding | _OfEach | None
+"""As `sharding.place` does it on a mesh; one for every array of a memory; or of each, from its name ("core.embedding")
+and its shape; None: on one device."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,7 @@ def named(config: Config, params: Params, memory: Memory, extra: PyTree) -> tupl
             arrays[name] = _plain(name, leaf)
     about = {
         "state_version": STATE_VERSION,
-        "config": dataclasses.asdict(config),
+        "config": dataclasses.asdict(dataclasses.replace(config, slot_axis=None)),
         "batch_shape": list(memory.clock.shape),
         "keys": keys,
     }
@@ -103,7 +106,7 @@ def assembled(
         payload = _payload_of(parts["memory"], len(batch_shape) + 1)
     spec = inputs.payload_spec(payload)
     empty = jax.eval_shape(lambda: allocation.init(saved_config, spec, batch_shape=batch_shape))
-    choose = sharding if callable(sharding) else lambda name, spec: sharding
+    choose = _chooser(sharding, empty)
     memory = _filled("payload", empty, parts["memory"], lambda name, spec: choose(name, spec))
     keys = {name.partition(".")[2]: kind for name, kind in about["keys"].items()}
     return Checkpoint(
@@ -114,6 +117,13 @@ def assembled(
     )
 
 
+def _chooser(sharding: Shardings, empty: Memory) -> Callable[[str, Any], jax.sharding.Sharding | None]:
+    if isinstance(sharding, jax.sharding.Mesh):
+        of_each = dict(_by_name("", shardings(sharding, empty)))
+        return lambda name, spec: of_each[name]
+    return sharding if callable(sharding) else lambda name, spec: sharding
+
+
 def _config(path: Path, saved: Mapping[str, Any], given: Config | None) -> Config:
     """The Config that was saved; fields that are new since then have their defaults."""
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
@@ -122,8 +132,9 @@ def _config(path: Path, saved: Mapping[str, Any], given: Config | None) -> Confi
         told = ", ".join(f"{name}={fields[name]!r}" for name in unknown)
         raise ArgumentValueError(f"path: {path} was saved with fields that this Config does not have: {told}.")
     config = Config(**fields)
-    if given is not None and given != config:
-        ours = dataclasses.asdict(given)
+    here = config if given is None else dataclasses.replace(given, slot_axis=None)  # it may lie anywhere
+    if here != config:
+        ours = dataclasses.asdict(here)
         told = (
             f"{name} is {theirs!r} there and {ours[name]!r} here"
             for name, theirs in dataclasses.asdict(config).items()
