@@ -58,10 +58,11 @@ def test_no_conditional_and_no_select_over_a_store(index):
     assert not [i.name for i in instructions(text) if i.op == "select" and shapes.intersection(i.shapes)]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("duplicates", ["probe", seldom("search"), seldom("off")])
-def test_the_memory_of_one_agent_is_not_copied_either(duplicates):
+def test_the_memory_of_one_agent_is_not_copied_either(duplicates, dtype):
     """Without vmap XLA writes a row by a dynamic-update-slice, into whose fusion it takes the reads of other tiers."""
-    config = small_config(duplicates=duplicates, core_capacity=48, buffer_capacity=96)
+    config = small_config(duplicates=duplicates, store_dtype=dtype, core_capacity=48, buffer_capacity=96)
     params, memory = dmem.Params.default(config), dmem.init(config, PAYLOAD)
     met = random_experiences(config, jax.random.key(0), 7), random_queries(config, jax.random.key(1), 7)
 
@@ -70,7 +71,7 @@ def test_the_memory_of_one_agent_is_not_copied_either(duplicates):
         return jax.lax.scan(lambda memory, x: dmem.step(config, params, memory, *x), memory, met)
 
     text = str(loop.lower(memory, met).compile().as_text())
-    shapes = {shape for slots in (48, 96) for shape in (f"f32[{slots},{config.embedding_dim}]", f"f32[{slots},9]")}
+    shapes = wide_shapes(memory.core) | wide_shapes(memory.buffer)
     assert all(shape in text for shape in shapes)
     assert whole_writes(text, shapes) == []
 

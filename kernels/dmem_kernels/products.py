@@ -56,21 +56,24 @@ def _einsum(equation: str, rows: Array, vectors: Array, fused: Any) -> Array:
 
 def _by_blocks(equation: str, rows: Shaped[Array, "A N D"], vectors: Float[Array, "A *Q D"]) -> Array:
     a, n, d = rows.shape
-    letter, axis, size = ("a", 0, _BLOCK // (n * d)) if n * d <= _BLOCK else ("n", 1, max(1, _BLOCK // (a * d)))
+    by_memory = a > 1 and n * d <= _BLOCK
+    letter, axis, size = ("a", 0, _BLOCK // (n * d)) if by_memory else ("n", 1, max(1, _BLOCK // (a * d)))
     length = rows.shape[axis]
     size = min(size, length)
     place = equation.partition("->")[2].index(letter)
-    widened, narrow = _widening(rows)
+    # Without an axis of one memory: XLA:CPU would take a change of shape into the write of a row, and write all again.
+    widened, narrow = _widening(rows[0] if a == 1 else rows)
 
     def block(i: Array, found: Array) -> Array:
         start = jnp.minimum(i * size, length - size)  # the last one may do some rows again
-        some = widened(jax.lax.dynamic_slice_in_dim(narrow, start, size, axis))
+        some = widened(jax.lax.dynamic_slice_in_dim(narrow, start, size, narrow.ndim - 3 + axis))
+        some = jnp.reshape(some, (-1, *some.shape[-2:]))
         own = vectors if axis else jax.lax.dynamic_slice_in_dim(vectors, start, size)
         products = jnp.einsum(equation, some, own, precision=_HIGHEST)
         return jax.lax.dynamic_update_slice_in_dim(found, products, start, place)
 
     # All of it is overwritten: an array of the right shape, which varies over devices where either of these does.
-    begin = jnp.einsum(equation, widened(narrow[..., :1]), vectors[..., :1])
+    begin = jnp.einsum(equation, jnp.reshape(widened(narrow[..., :1]), (a, n, 1)), vectors[..., :1])
     return jax.lax.fori_loop(0, -(-length // size), block, begin)
 
 
