@@ -39,21 +39,42 @@ def search(
     now = time_of_recall(memory, query)
     asked = matches(memory, query, now) & answerable
     salience = pool_salience(config, params, memory, query, now)
-    w = semantic_weight(config, params, memory)
     terms = (
-        _normalised(config, params.semantic_temperature, cosines, asked),
-        _normalised(config, params.salience_temperature, salience, asked),
+        normalised(config, params.semantic_temperature, cosines, asked),
+        normalised(config, params.salience_temperature, salience, asked),
     )
+    return best_of(config, params, memory, query, answerable, None, asked, cosines, salience, terms)
+
+
+def best_of(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    query: Query,
+    answerable: Bool[Array, ""],
+    slots: Int32[Array, " C"] | None,
+    asked: Bool[Array, " C"],
+    cosines: Float[Array, " C"],
+    salience: Float[Array, " C"],
+    terms: tuple[Float[Array, " C"], Float[Array, " C"]],
+) -> Recall:
+    """The best of the candidates that are `asked` for, at the pool slots `slots` (None: all of the pool's); of equal
+    ones that which stands first. `terms`: cosines and salience as `normalised` over all that the caller knows of.
+    """
+    w = semantic_weight(config, params, memory)
     score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
 
-    best, slot = _best(config, score, pooled(memory, lambda tier: tier.rpe))
+    def rpe_of(tier: Store) -> Array:
+        return tier.rpe
+
+    best, found = _best(config, score, pooled(memory, rpe_of) if slots is None else gather(memory, rpe_of, slots))
     valid = best > -jnp.inf
-    slot = jnp.where(valid, slot, config.pool_capacity)
+    slot = jnp.where(valid, found if slots is None else read(slots, found), config.pool_capacity)
     tier, tier_slot = place(memory, slot)
     # Free of the embeddings: only what a recall returns is gathered.
     rows = gather(memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
-    semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), slot))
+    semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), found))
     recall = Recall(
         slot=tier_slot,
         tier=tier,
@@ -67,6 +88,7 @@ def search(
         payload=payload,
     )
     best_cosine = jnp.max(jnp.where(asked, cosines, -jnp.inf)) if config.shadow_capacity else jnp.float32(-jnp.inf)
+    now = time_of_recall(memory, query)
     return with_shadow(config, params, memory, query, now, answerable, best_cosine, recall)
 
 
@@ -149,7 +171,7 @@ def _picked(over: Callable[[PyTree], Array], tier: Store) -> Array:
     return jnp.asarray(picked)
 
 
-def _normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
+def normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
     """One score term brought to a measure that the other can be weighed against, over the masked slots."""
     if config.fusion == "softmax":
         return masked_softmax(term / temperature, mask)
