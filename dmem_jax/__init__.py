@@ -6,7 +6,7 @@ from dmem_jax.allocation import init, nbytes
 from dmem_jax.bundle import Agents, make
 from dmem_jax.config import Config
 from dmem_jax.consolidation import consolidate
-from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DmemError, MissingExtraError
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, CorruptFileError, DmemError, MissingExtraError
 from dmem_jax.inputs import experience, no_experience, query
 from dmem_jax.memory import attend, rebase, recall, reinforce, renew, step, write, write_many
 from dmem_jax.params import Params
@@ -45,6 +45,7 @@ __all__ = [
     "Attention",
     "Config",
     "ConsolidationReport",
+    "CorruptFileError",
     "DmemError",
     "Experience",
     "Memory",

@@ -17,6 +17,10 @@ class MissingExtraError(DmemError, ImportError):
     """An optional part was asked for whose packages are not installed. The message names the extra to install."""
 
 
+class CorruptFileError(DmemError, ValueError):
+    """What is on disk is not what was written there: truncated, altered, of another version. The message names it."""
+
+
 def shown(given: object) -> str:
     """What came, short enough to stand in a message."""
     try:

@@ -4,7 +4,6 @@ What searches is NumPy and hnswlib alone: it is called back from inside of jit, 
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +21,6 @@ from dmem_jax.types import Memory, Store
 _ROWS = 2**16  # whose vectors are copied at once
 _LEAST = 1024  # elements that are always made room for, and dead ones that do not matter
 _JITTER = 1e-4  # length of what is added to each vector in the graph
-_NEWEST = 16  # memories whose vectors are looked at to see that the life is still the one that was followed
 
 
 @jax.tree_util.register_static
@@ -71,6 +69,7 @@ class Index:
         self._digest = np.zeros(config.buffer_capacity, np.uint64)  # of the vector that the graph has; 0 where none
         self._random = np.random.default_rng(0)
         self._graph = self._empty(0)
+        self._settle()
 
     @property
     def capacity(self) -> int:
@@ -80,7 +79,7 @@ class Index:
     @property
     def live(self) -> int:
         """Memories that it can find."""
-        return int(np.count_nonzero(self._digest))
+        return self._live
 
     def summary(self) -> dict[str, Float32[Array, ""]]:
         """Flat scalars for a log.
@@ -89,10 +88,9 @@ class Index:
         their slot; ann/bytes: of its elements; ann/ef; ann/recall: share of what exact recall finds, as last measured
         by `measured_recall`, 0 before that.
         """
-        live = self.live
         told = {
-            "ann/live": live,
-            "ann/deleted": self._graph.element_count - live,
+            "ann/live": self.live,
+            "ann/deleted": self._graph.element_count - self.live,
             "ann/bytes": self._graph.index_file_size(),
             "ann/ef": self.ef,
             "ann/recall": 0.0 if self.measured is None else self.measured,
@@ -126,6 +124,7 @@ class Index:
         for slot in gone.tolist():
             self._graph.mark_deleted(slot)
         self._digest[gone] = 0
+        self._settle()
         if self._graph.element_count - self.live > max(self.live, _LEAST):
             self._rebuild(buffer)
         self._seen = seen
@@ -147,7 +146,7 @@ class Index:
           int32 [Q, count], in no order; the capacity where no more were found.
         """
         n, live = self.capacity, self.live
-        may = self._digest != 0 if asked is None else asked & (self._digest != 0)
+        may = self._held if asked is None else asked & self._held
         kept = int(np.count_nonzero(may))
         found = np.full((len(directions), count), n, np.int32)
         if kept == 0:
@@ -167,17 +166,6 @@ class Index:
             found[left[row], rank[row, column] - 1] = slots[row, column]
             left, fetch = left[~enough], 4 * fetch
         return found
-
-    def save(self, path: str | Path) -> None:
-        """Writes the index into the folder `path`, which is made if need be; an index that is there is replaced, and
-        stays whole if the writing fails. `ann.load` brings it back.
-
-        Raises:
-          OSError: it can't be written.
-        """
-        from dmem_jax.ann.persistence import save  # which makes one of these, too
-
-        save(path, self)
 
     def _checked(self, memory: Memory) -> Store:
         check_memory(memory)
@@ -199,11 +187,14 @@ class Index:
 
     def _is_of_another_life(self, buffer: Store, known: np.ndarray) -> bool:
         """Whether memories that look known are others: a memory was restored and has gone on differently since, with
-        the same ids. Those that were written last then differ."""
-        few = min(_NEWEST, known.size)
-        newest = np.argpartition(known, known.size - few)[known.size - few :]
-        newest = newest[known[newest] >= 0]
-        return bool((_digests(_directions(buffer, newest)) != self._digest[newest]).any())
+        the same ids. The one that was written last then differs."""
+        newest = np.argmax(known, keepdims=True)
+        return bool(known[newest] >= 0) and bool(_digests(_directions(buffer, newest)) != self._digest[newest])
+
+    def _settle(self) -> None:
+        """Which slots can be found, after the digests have changed."""
+        self._held = self._digest != 0
+        self._live = int(np.count_nonzero(self._held))
 
     def _put(self, buffer: Store, slots: np.ndarray) -> int:
         """The graph has the vectors that the buffer has at `slots`; how many it did not have."""
@@ -237,7 +228,7 @@ class Index:
         """Without the deleted elements, through which each search has to find its way."""
         live = np.flatnonzero(self._digest)
         self._graph = self._empty(live.size)
-        self._digest[:] = 0
+        self._digest[live] = 0
         self._put(buffer, live)
 
     def _empty(self, elements: int) -> Any:

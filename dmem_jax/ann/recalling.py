@@ -23,12 +23,12 @@ from dmem_jax.retrieval import search as exact_search
 from dmem_jax.similarity import cosines, pool_cosines
 from dmem_jax.slots import read
 from dmem_jax.types import Memory, Query, Recall
-from dmem_kernels import canonical, masked_softmax, top_k
+from dmem_kernels import canonical, top_k
 
 EXACT_BELOW = 0.05
 """Where a query asks for less than this share of the buffer's slots, all that it asks for is searched."""
-SAMPLE = 128
-_AT_ONCE = 256  # queries whose candidates' rows are together in the cache
+_SAMPLE = 128  # of the memories that are not candidates
+_AT_ONCE = 128  # queries whose candidates' rows are together in the cache
 
 
 @jax.tree_util.register_dataclass
@@ -43,8 +43,10 @@ class Plan:
     wanted: Bool[Array, "S B"]  # of the buffer, by sign
     kept: Int32[Array, " S"]  # how many these are
     salient: Int32[Array, "S C"]  # the most salient of them; B where there are no more
-    sample: Int32[Array, " M"]  # slots of the buffer
+    count: Int32[Array, ""]  # how many are asked for
+    sample: Int32[Array, " M"]  # some slots of the buffer, whatever is asked for
     sampled: Bool[Array, " M"]  # which of these are asked for
+    drawn: Bool[Array, " B"]  # which slots of the buffer these are
 
 
 def recall(
@@ -234,10 +236,12 @@ def _plan(config: Config, params: Params, memory: Memory, query: Query, count: i
         return jnp.where(best > -jnp.inf, slot, config.buffer_capacity)
 
     n = config.buffer_capacity
-    sample = jnp.asarray(np.unique(np.random.default_rng(0).integers(0, n, SAMPLE, dtype=np.int32)))
+    sample = jnp.asarray(np.unique(np.random.default_rng(0).integers(0, n, _SAMPLE, dtype=np.int32)))
     return Plan(
+        count=jnp.sum(asked, dtype=jnp.int32),
         sample=sample,
         sampled=read(asked, config.core_capacity + sample),
+        drawn=jnp.zeros(n, bool).at[sample].set(True),
         asked=asked,
         salience=salience,
         of_salience=normalised(config, params.salience_temperature, salience, asked),
@@ -274,27 +278,37 @@ def _merged(config: Config, params: Params, memory: Memory, plan: Plan, query: Q
     asked = asked & (places < core + n)
     of_semantic = normalised(config, params.semantic_temperature, near, asked)
     if config.fusion == "softmax":
-        of_semantic = of_semantic * _share_of_candidates(
-            params.semantic_temperature, jnp.where(asked, near, -jnp.inf), plan, slots, near_to(plan.sample)
-        )
+        drawn = jnp.concatenate([jnp.zeros(core, bool), read(plan.drawn, slots)])
+        known = jnp.where(asked, near, -jnp.inf)
+        share = _share_of_candidates(params.semantic_temperature, plan, known, drawn, near_to(plan.sample))
+        of_semantic = of_semantic * share
     asked = asked & answerable
     return best_of(config, params, memory, query, answerable, places, asked, near, salience, (of_semantic, of_salience))
 
 
 def _share_of_candidates(
-    temperature: Array, near: Float[Array, " P"], plan: Plan, slots: Int32[Array, " C"], sample: Float[Array, " M"]
+    temperature: Array, plan: Plan, near: Float[Array, " C"], drawn: Bool[Array, " C"], sample: Float[Array, " M"]
 ) -> Float[Array, ""]:
-    """How much of the softmax over all cosines the candidates have, the rest estimated from a sample.
+    """How much of the softmax over all cosines the candidates have; the rest is estimated from a sample.
 
     Far memories are so many that together they weigh as much as the near ones. A softmax over the candidates alone
     would overrate meaning against salience, which is normalised over all.
+
+    Args:
+      near: cosines of the candidates, -inf where there is none. drawn: which of them are in the sample, too.
+      sample: cosines of the sample.
     """
-    rest = plan.sampled & ~(plan.sample[:, None] == slots[None, :]).any(axis=1)
-    drawn = jnp.sum(rest, dtype=jnp.int32)
-    others = jnp.sum(plan.asked, dtype=jnp.int32) - jnp.sum(near > -jnp.inf, dtype=jnp.int32)
-    weight = others.astype(jnp.float32) / jnp.maximum(drawn, 1).astype(jnp.float32)
-    logits = jnp.concatenate([near / temperature, jnp.where(rest, sample / temperature + jnp.log(weight), -jnp.inf)])
-    return jnp.sum(masked_softmax(logits, logits > -jnp.inf)[: near.shape[0]])
+    logits, others = near / temperature, jnp.where(plan.sampled, sample, -jnp.inf) / temperature
+    greatest = jnp.maximum(jnp.max(logits), jnp.max(others))
+    greatest = jnp.where(greatest > -jnp.inf, greatest, 0.0)
+    weights = jnp.exp(logits - greatest)
+    # Those of the sample that are no candidates. To take the others off is cheaper than to look for each.
+    rest = jnp.sum(jnp.exp(others - greatest)) - jnp.sum(jnp.where(drawn, weights, 0.0))
+    n = jnp.sum(plan.sampled, dtype=jnp.int32) - jnp.sum(drawn & (near > -jnp.inf), dtype=jnp.int32)
+    left = plan.count - jnp.sum(near > -jnp.inf, dtype=jnp.int32)
+    times = left.astype(jnp.float32) / jnp.maximum(n, 1).astype(jnp.float32)
+    total = jnp.sum(weights)
+    return total / jnp.maximum(total + times * jnp.maximum(rest, 0.0), jnp.finfo(jnp.float32).tiny)
 
 
 @jax.jit(static_argnames="count")
