@@ -196,12 +196,12 @@ def test_replacing_all_of_it_again_and_again_neither_grows_nor_rots_it(n):
     fresh = [nearest_found(index, memory, queries, ef) for ef in (16, 64)]
     size = index.summary()["ann/bytes"]
     for life in range(4):
-        for part in range(3):
-            rpe = 10.0 ** (life + 1) * np.random.default_rng(life).uniform(1, 3, n // 3)
-            more = experiences(config, n // 3, 10 * life + part, centres=n // 10, rpe=rpe)
+        for part in range(6):
+            rpe = 10.0 ** (life + 1) * np.random.default_rng(life).uniform(1, 3, n // 6)
+            more = experiences(config, n // 6, 10 * life + part, centres=n // 10, rpe=rpe)
             memory, _ = write_many(config, params, memory, more)
             index.sync(memory)
-        assert index.live == n - index._graph.element_count + n
+        assert index.live == index._graph.element_count == n
         assert index.summary()["ann/bytes"] <= 1.01 * size
     kept = [nearest_found(index, memory, queries, ef) for ef in (16, 64)]
     assert kept[0] > fresh[0] - 0.05
@@ -234,6 +234,17 @@ def test_what_is_deleted_is_never_found_and_its_space_is_reclaimed(of_many):
                           experiences(config, 1000, 8, centres=100))  # fmt: skip
     index.sync(again)
     check(index, again)
+
+
+def test_where_nearly_all_is_new_it_is_built_anew(of_many):
+    config, memory, _ = of_many
+    index = ann.Index(config, threads=1)
+    index.sync(memory)
+    built = index._graph
+    other = full(config, 2000, seed=1, centres=100)
+    assert index.sync(other) == 2000
+    assert index._graph is not built
+    check(index, other)
 
 
 def test_duplicates_do_not_hide_others():
@@ -653,6 +664,7 @@ def test_bad_input_is_named(of_many, unchecked):
         "candidates: expected": lambda: ann.recall(config, PARAMS, memory, index, one, candidates=0),
         "Config.fusion: expected": lambda: ann.recall(large(fusion="rank"), PARAMS, memory, index, one),
         r"query: expected \[D\] or \[Q, D\]": lambda: ann.recall(config, PARAMS, memory, index, jnp.ones((2, 2, 16))),
+        "query: .*, got .0, 16": lambda: ann.recall(config, PARAMS, memory, index, jnp.ones((0, 16))),
         "query: expected shape": lambda: ann.recall(config, PARAMS, memory, index, jnp.ones(4)),
         "buffer_capacity: expected at least 2000": lambda: ann.grow(config, memory, 10),
         "path: expected a path": lambda: ann.load(3, config),  # type: ignore[arg-type]

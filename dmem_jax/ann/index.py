@@ -66,7 +66,8 @@ class Index:
         self.measured: float | None = None
         """What `measured_recall` found last, in [0, 1]."""
         self._seen = _Columns.of_nothing(config.buffer_capacity)
-        self._digest = np.zeros(config.buffer_capacity, np.uint64)  # of the vector that the graph has; 0 where none
+        self._digest = np.zeros(config.buffer_capacity, np.uint64)  # of the vector that can be found; 0 where none
+        self._linked = np.zeros(config.buffer_capacity, bool)  # where the graph has an element, be it a deleted one
         self._random = np.random.default_rng(0)
         self._graph = self._empty(0)
         self._settle()
@@ -112,23 +113,29 @@ class Index:
         """
         buffer = self._checked(memory)
         seen = _Columns.of(buffer)
-        n = seen.id.size
-        self._seen, self._digest = self._seen.grown(n), np.pad(self._digest, (0, n - self.capacity))
+        more = (0, seen.id.size - self.capacity)
+        self._seen = self._seen.grown(seen.id.size)
+        self._digest, self._linked = np.pad(self._digest, more), np.pad(self._linked, more)
         live = seen.id >= 0
-        gone = np.flatnonzero(~live & (self._digest != 0))
         suspect = live & self._seen.differ(seen)
-        known = live & ~suspect
-        if self._is_of_another_life(buffer, np.where(known, seen.id, -1)):
+        if self._is_of_another_life(buffer, np.where(live & ~suspect, seen.id, -1)):
             suspect = live
-        changed = self._put(buffer, np.flatnonzero(suspect))
-        for slot in gone.tolist():
-            self._graph.mark_deleted(slot)
-        self._digest[gone] = 0
+        changed, gone = self._moved(buffer, np.flatnonzero(suspect)), np.flatnonzero(~live & (self._digest != 0))
+        count = int(np.count_nonzero(live))
+        moved, dead = np.count_nonzero(self._linked[changed]), np.count_nonzero(self._linked & ~live)
+        if moved > max(count // 4, _LEAST) or dead > max(count, _LEAST):
+            # To move an element takes four times as long as to add one; and each search finds its way through the dead.
+            self._graph = self._empty(count)
+            self._digest[:], self._linked[:] = 0, False
+            self._put(buffer, np.flatnonzero(live))
+        else:
+            self._put(buffer, changed)
+            for slot in gone.tolist():
+                self._graph.mark_deleted(slot)
+            self._digest[gone] = 0
         self._settle()
-        if self._graph.element_count - self.live > max(self.live, _LEAST):
-            self._rebuild(buffer)
         self._seen = seen
-        return changed + gone.size
+        return changed.size + gone.size
 
     def nearest(
         self, directions: np.ndarray, count: int, *, asked: np.ndarray | None = None, at_least: int = 1
@@ -153,7 +160,7 @@ class Index:
             return found
         may, share = np.append(may, False), kept / live
         # As many as are likely to hold `count` that may be found.
-        fetch = count if kept == live else math.ceil((count + 2 * math.sqrt(count)) / share)
+        fetch = count if kept == live else math.ceil((count + 1.5 * math.sqrt(count)) / share)
         left = np.arange(len(directions))
         while left.size:
             fetch = min(fetch, live)
@@ -164,7 +171,7 @@ class Index:
             enough = (rank[:, -1] >= min(at_least, kept)) | (fetch == live)
             row, column = np.nonzero(keep & enough[:, None])
             found[left[row], rank[row, column] - 1] = slots[row, column]
-            left, fetch = left[~enough], 4 * fetch
+            left, fetch = left[~enough], 2 * fetch
         return found
 
     def _checked(self, memory: Memory) -> Store:
@@ -196,22 +203,24 @@ class Index:
         self._held = self._digest != 0
         self._live = int(np.count_nonzero(self._held))
 
-    def _put(self, buffer: Store, slots: np.ndarray) -> int:
-        """The graph has the vectors that the buffer has at `slots`; how many it did not have."""
-        changed = 0
+    def _moved(self, buffer: Store, slots: np.ndarray) -> np.ndarray:
+        """Those of `slots` whose vector is not the one in the graph: a refreshed memory lies where it lay."""
+        pieces = np.split(slots, range(_ROWS, slots.size, _ROWS))
+        return np.concatenate([some[_digests(_directions(buffer, some)) != self._digest[some]] for some in pieces])
+
+    def _put(self, buffer: Store, slots: np.ndarray) -> None:
+        """The vectors that the buffer has at `slots` into the graph.
+
+        Also where one was or has been deleted: its element takes the new vector, so there is never more than one
+        element a slot. hnswlib's own replacing of deleted elements would lose labels that come back.
+        """
         for some in np.split(slots, range(_ROWS, slots.size, _ROWS)):
-            vectors = _directions(buffer, some)
-            digests = _digests(vectors)
-            new = digests != self._digest[some]  # a refreshed memory lies where it lay
-            some, vectors, digests = some[new], vectors[new], digests[new]
             if some.size:
+                vectors = _directions(buffer, some)
                 self._make_room(some)
-                # Also where a memory was deleted: its element takes the new vector, so there is never more than one
-                # element a slot. hnswlib's own replacing of deleted ones would lose labels that come back.
+                self._linked[some] = True
                 self._graph.add_items(self._apart(vectors), some, num_threads=self.threads)
-            self._digest[some] = digests
-            changed += some.size
-        return changed
+                self._digest[some] = _digests(vectors)
 
     def _apart(self, vectors: np.ndarray) -> np.ndarray:
         """Moved by next to nothing, but no two alike: equal vectors link to each other alone, and what lies behind
@@ -220,16 +229,9 @@ class Index:
         return vectors + np.float32(_JITTER / math.sqrt(self.dim)) * noise
 
     def _make_room(self, slots: np.ndarray) -> None:
-        needed = min(self.capacity, self._graph.element_count + slots.size)
+        needed = self._graph.element_count + np.count_nonzero(~self._linked[slots])
         if needed > self._graph.max_elements:
             self._graph.resize_index(min(self.capacity, max(needed, 2 * self._graph.max_elements)))
-
-    def _rebuild(self, buffer: Store) -> None:
-        """Without the deleted elements, through which each search has to find its way."""
-        live = np.flatnonzero(self._digest)
-        self._graph = self._empty(live.size)
-        self._digest[live] = 0
-        self._put(buffer, live)
 
     def _empty(self, elements: int) -> Any:
         graph = graph_class()(space="ip", dim=self.dim)

@@ -100,6 +100,7 @@ def load(path: str | Path, config: Config, *, threads: int | None = None) -> Ind
         graph = graph_class()(space="ip", dim=index.dim)
         graph.load_index(str(files["graph"]), max_elements=index._graph.max_elements)
         index._graph = graph
+        index._linked[graph.get_ids_list()] = True
     index._settle()
     return index
 

@@ -58,33 +58,34 @@ def recall(
     *,
     candidates: int | None = None,
 ) -> Recall:
-    """`dmem_jax.recall` over core, the nearest of the buffer that `index` finds, and the most salient of the buffer.
+    """`dmem_jax.recall` over core, the nearest memories of the buffer that `index` finds, and its most salient ones.
 
-    Outside of jit many queries at once are one search of all threads. Inside of jit the search is a callback to the
-    host; there and under vmap the index is what it was at its last `sync`, and what was written since is found only
-    if it is salient or in core.
+    Outside of jit many queries at once are one search by all threads. Inside, where `index` is static like `config`,
+    the search is a callback to the host, one for all queries of a vmap. It sees the index as it was at its last `sync`:
+    of what was written since, core and the most salient are found.
 
     Args:
-      memory: of one agent. index: synced with it.
-      query: a `Query` or a bare embedding [D], or many of them with a leading axis [Q]. Those that differ in anything
-        but the embedding are planned one by one, each in a pass over the small fields of the memory.
+      memory: of one agent. index: of that agent, synced with the memory.
+      query: a `Query` or a bare embedding [D], or many of them with a leading axis [Q]. Queries that differ in more
+        than the embedding are planned apart, each time in a pass over the small fields of the memory.
       candidates: of each kind, nearest and most salient, >= 1, for each sign that `Config.top_k` has a quota for;
         default twice the memories recalled, 16 at least.
 
     Returns:
-      A `Recall`, [Q, K] for many. Scores are those of the exact recall, except that semantic similarity is normalised
-      over the candidates; `measured_recall` says how much of the exact one it finds. The same where the candidates are
-      all that the query asks for.
+      A `Recall`, [Q, K] for many; all of it is what the memory says, never what the index does. It is the exact one
+      where a query asks for no more than the candidates. Else the nearest are those that the index finds (of less than
+      `EXACT_BELOW` of the buffer, all), and cosines are normalised by an estimate from a sample. `measured_recall`
+      says how much of exact recall it finds.
 
     Raises:
-      ArgumentTypeError, ArgumentValueError: named; also for fusions by rank and min-max, which need to know every
-      cosine.
+      ArgumentTypeError, ArgumentValueError: named; also for fusions by rank and by min-max, for which every cosine
+      must be known.
     """
     count = _candidates(config, candidates)
     _check_index(config, index)
     query = inputs.as_query(config, query)
-    if query.embedding.ndim > 2:
-        raise ArgumentValueError(f"query: expected [D] or [Q, D], got {list(query.embedding.shape)}.")
+    if query.embedding.ndim > 2 or 0 in query.embedding.shape:
+        raise ArgumentValueError(f"query: expected [D] or [Q, D], Q >= 1, got {list(query.embedding.shape)}.")
     if not all(map(is_concrete, jax.tree.leaves((params, memory.buffer.id, memory.clock, query)))):
 
         def one(query: Query) -> Recall:
