@@ -1,10 +1,11 @@
-# `make demo` and `make test` set up all that they need: a machine with Python 3.11 or newer and make is enough.
+# `make demo` and `make test` set up all that they need: a machine with Python 3.11 or newer and make is enough, and for
+# all but the demo a C++ compiler, by which hnswlib is built.
 #
 #   make demo          the main job; writes out/demo/results.json and its pictures
 #   make test          lint, types, tests, tests in 64 bits; CI also runs test-latest, on the built wheel
 #   make test-latest   its quick tests on Python 3.13 with the newest jax that we pin; `nightly` runs all of them
 #   make nightly       everything, with long sweeps, also on the lowest versions that we allow
-#   make bench         the benchmarks, with their peers (hnswlib is compiled: needs a C++ compiler)
+#   make bench         the benchmarks, with their peers
 #   make pins          resolves the pinned versions anew
 #   make clean         removes environments and outputs
 

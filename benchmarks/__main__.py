@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks import (
     accelerator,
+    ann,
     bars,
     checkpoint,
     clusters,
@@ -63,6 +64,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--dim", type=_positive, default=128, metavar="N", help="default 128")
     command.add_argument("--clusters", type=_positive, default=1024, metavar="N", help="default 1,024")
     command.add_argument("--probes", type=_positive, nargs="+", default=[8, 16, 32], metavar="N", help="[8, 16, 32]")
+    _common(command)
+    command = commands.add_parser("ann", help=_first_line(ann))
+    command.add_argument("--memories", type=_positive, nargs="+", default=[100_000], metavar="N", help="[100000]")
+    command.add_argument("--dim", type=_positive, nargs="+", default=[128], metavar="N", help="[128]")
+    command.add_argument(
+        "--data", choices=["mixture", "spectrum", "iid"], nargs="+", default=["mixture"], help="mixture"
+    )
+    command.add_argument("--queries", type=_positive, default=8192, metavar="N", help="at once; default 8,192")
+    command.add_argument("--ef", type=_positive, nargs="+", default=[10, 32, 128], metavar="N", help="[10, 32, 128]")
     _common(command)
     command = commands.add_parser("storage", help=_first_line(storage))
     command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")
@@ -157,6 +167,9 @@ def _records(arguments: argparse.Namespace):
         yield from clusters.run(*sizes, arguments.probes, arguments.repeats)
     elif arguments.command == "checkpoint":
         yield from checkpoint.run(arguments.mebibytes, _peers(arguments), arguments.repeats)
+    elif arguments.command == "ann":
+        for size in itertools.product(arguments.memories, arguments.dim, arguments.data):
+            yield from ann.run(*size, arguments.queries, arguments.ef, arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "sharding":

@@ -22,9 +22,8 @@ from dmem_jax.checks import check_asked, check_key
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.params import Params
-from dmem_jax.pool import gather
-from dmem_jax.retrieval import pool_salience, search, time_of_recall
-from dmem_jax.similarity import cosines, directions, inverse_norm, pool_cosines
+from dmem_jax.retrieval import best_of, matches, normalised, pool_salience, search, time_of_recall
+from dmem_jax.similarity import directions, inverse_norm, pool_cosines
 from dmem_jax.slots import capacity, put, read
 from dmem_jax.types import Memory, Query, Recall, Store, Tier, WriteInfo
 from dmem_kernels import canonical, first_max, top_k
@@ -155,19 +154,21 @@ def recall(
         probed = (home[:, None] == near[None, :]).any(axis=1) | (home == clusters.size.shape[0])
         slots = jnp.concatenate([slots, jnp.where(probed, n, strongest)])
 
-    # The candidates are a small buffer of their own, and the ordinary search does the rest.
-    store = dataclasses.replace(memory.buffer, payload=None, next_embedding=None, discount=None)
-    rows = read(store, slots)
+    # Core and the candidates are a small memory of their own, to whose slots the core's formulas apply.
+    wide = {"payload": None, "next_embedding": None, "discount": None}
+    rows = read(dataclasses.replace(memory.buffer, **wide), slots)
     rows = dataclasses.replace(rows, id=jnp.where(slots < n, rows.id, -1))
-    core = dataclasses.replace(memory.core, payload=None, next_embedding=None, discount=None)
-    candidates = dataclasses.replace(memory, core=core, buffer=rows)
-    of_all = [cosines(tier.embedding, tier.inv_norm, query.embedding) for tier in (core, rows)]
-    small = dataclasses.replace(config, buffer_capacity=slots.shape[0], store_next=False, shadow_capacity=0)
-    found = search(small, params, candidates, query, answerable, jnp.concatenate(of_all))
-    in_buffer = found.valid & (found.tier == Tier.BUFFER)
-    slot = jnp.where(in_buffer, read(slots, found.slot), jnp.where(found.valid, found.slot, n))
-    of_pool = jnp.where(found.valid, jnp.where(in_buffer, slot + config.core_capacity, slot), config.pool_capacity)
-    return dataclasses.replace(found, slot=slot, payload=gather(config, memory, lambda tier: tier.payload, of_pool))
+    candidates = dataclasses.replace(memory, core=dataclasses.replace(memory.core, **wide), buffer=rows)
+    now = time_of_recall(memory, query)
+    asked = matches(candidates, query, now) & answerable
+    salience = pool_salience(config, params, candidates, query, now)
+    near = pool_cosines(candidates, query.embedding)
+    terms = (
+        normalised(config, params.semantic_temperature, near, asked),
+        normalised(config, params.salience_temperature, salience, asked),
+    )
+    places = jnp.concatenate([jnp.arange(config.core_capacity, dtype=jnp.int32), slots + config.core_capacity])
+    return best_of(config, params, memory, query, answerable, places, asked, near, salience, terms)
 
 
 def measured_recall(

@@ -22,7 +22,7 @@ class MissingExtraError(DmemError, ImportError):
 
 
 class CheckpointError(DmemError, OSError):
-    """A checkpoint is damaged, or could not be written. The message names the file or folder."""
+    """A checkpoint, or a saved index, is damaged, or could not be written. The message names the file or folder."""
 
 
 def shown(given: object) -> str:

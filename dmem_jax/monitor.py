@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
 
 from dmem_jax.config import Config
+from dmem_jax.conversion import is_concrete
 from dmem_jax.decay import effective_strength
 from dmem_jax.errors import ArgumentTypeError
 from dmem_jax.gating import gate
@@ -17,13 +19,21 @@ from dmem_jax.size import current_scale
 from dmem_jax.types import Memory, Stats, Store
 from dmem_kernels import elapsed
 
+if TYPE_CHECKING:
+    from dmem_jax.ann import Index
+
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9, "q98": 0.98}
 BINS = 32
 
 
-def summary(config: Config, params: Params, memory: Memory) -> dict[str, Float32[Array, "*n"]]:
+def summary(
+    config: Config, params: Params, memory: Memory, index: "Index | None" = None
+) -> dict[str, Float32[Array, "*n"]]:
     """What there is to see of a memory, or of many with leading axes: means over agents, quantiles and histograms over
     all their memories. A pure function, also under jit.
+
+    Args:
+      index: a `dmem_jax.ann.Index` of the memory: what its `summary` says is told, too. Outside of jit alone.
 
     Returns:
       float32, never NaN; 0 where there is nothing to tell. Scalars, by name:
@@ -46,7 +56,12 @@ def summary(config: Config, params: Params, memory: Memory) -> dict[str, Float32
     for name, given, kind in (("config", config, Config), ("params", params, Params), ("memory", memory, Memory)):
         if not isinstance(given, kind):
             raise ArgumentTypeError(f"{name}: expected a dmem_jax.{kind.__name__}, got {type(given).__name__}.")
-    return _summary(config, params, one_axis(memory))
+    told = _summary(config, params, one_axis(memory))
+    if index is None:
+        return told
+    if not is_concrete(memory.clock):
+        raise ArgumentTypeError("index: expected None inside of jit, where what it tells would never change again.")
+    return told | index.summary()
 
 
 def one_axis(memory: Memory) -> Memory:

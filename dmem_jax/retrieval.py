@@ -1,5 +1,6 @@
 """What is recalled: similarity and salience brought to one measure, mixed, and the k best; a differentiable form."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -19,10 +20,10 @@ from dmem_jax.pool import best, gather, joined, place, pooled, read_pooled
 from dmem_jax.schedules import semantic_weight
 from dmem_jax.shadow import with_shadow
 from dmem_jax.size import current_scale
-from dmem_jax.slots import capacity
+from dmem_jax.slots import capacity, read
 from dmem_jax.storage import embeddings
 from dmem_jax.types import Attention, Memory, Query, Recall, Store
-from dmem_kernels import canonical, masked_softmax
+from dmem_kernels import canonical, masked_softmax, top_k
 
 _MAX = float(np.finfo(np.float32).max)
 _RRF_OFFSET = 60.0  # of reciprocal rank fusion, as Cormack, Clarke and Buettcher (SIGIR 2009) have it
@@ -40,21 +41,49 @@ def search(
     now = time_of_recall(memory, query)
     asked = matches(memory, query, now) & answerable
     salience = pool_salience(config, params, memory, query, now)
-    w = semantic_weight(config, params, memory)
     terms = (
-        _normalised(config, params.semantic_temperature, cosines, asked),
-        _normalised(config, params.salience_temperature, salience, asked),
+        normalised(config, params.semantic_temperature, cosines, asked),
+        normalised(config, params.salience_temperature, salience, asked),
     )
+    return best_of(config, params, memory, query, answerable, None, asked, cosines, salience, terms)
+
+
+def best_of(
+    config: Config,
+    params: Params,
+    memory: Memory,
+    query: Query,
+    answerable: Bool[Array, ""],
+    slots: Int32[Array, " C"] | None,
+    asked: Bool[Array, " C"],
+    cosines: Float[Array, " C"],
+    salience: Float[Array, " C"],
+    terms: tuple[Float[Array, " C"], Float[Array, " C"]],
+) -> Recall:
+    """The best of the candidates that are `asked` for, at the pool slots `slots` (None: all of the pool's); of equal
+    ones that which stands first. `terms`: cosines and salience as `normalised` over all that the caller knows of.
+    """
+    w = semantic_weight(config, params, memory)
     score = canonical(jnp.where(asked, w * terms[0] + (1.0 - w) * terms[1], -jnp.inf))
 
-    scores, slot = _best(config, memory, score)
+    def rpe_of(tier: Store) -> Array:
+        return tier.rpe
+
+    if slots is None:
+        rpe, choose = pooled(memory, rpe_of), functools.partial(best, config, memory)
+    else:
+        rpe, choose = gather(config, memory, rpe_of, slots), top_k
+    scores, found = _best(config, score, rpe, choose)
     valid = scores > -jnp.inf
-    slot = jnp.where(valid, slot, config.pool_capacity)
+    slot = jnp.where(valid, found if slots is None else read(slots, found), config.pool_capacity)
     tier, tier_slot = place(config, memory, slot)
     # Free of the embeddings: only what a recall returns is gathered.
     rows = gather(config, memory, lambda tier: (tier.id, tier.rpe, tier.contradicted, tier.payload), slot)
     id_, rpe, contradicted, payload = rows
-    semantic, salience = read_pooled(config, memory, (cosines, salience), slot)
+    if slots is None:
+        semantic, salience = read_pooled(config, memory, (cosines, salience), slot)
+    else:
+        semantic, salience = (jnp.where(valid, term, 0.0) for term in read((cosines, salience), found))
     recall = Recall(
         slot=tier_slot,
         tier=tier,
@@ -70,6 +99,7 @@ def search(
     best_cosine = jnp.float32(-jnp.inf)
     if config.shadow_capacity:
         best_cosine = shards.greatest(config, jnp.max(jnp.where(asked, cosines, -jnp.inf)))
+    now = time_of_recall(memory, query)
     return with_shadow(config, params, memory, query, now, answerable, best_cosine, recall)
 
 
@@ -154,7 +184,7 @@ def _picked(over: Callable[[PyTree], Array], tier: Store) -> Array:
     return jnp.asarray(picked)
 
 
-def _normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
+def normalised(config: Config, temperature: Array, term: Array, mask: Array) -> Array:
     """One score term brought to a measure that the other can be weighed against, over the masked slots."""
     if config.fusion == "softmax":
         return masked_softmax(term / temperature, mask, config.slot_axis)
@@ -170,14 +200,15 @@ def _normalised(config: Config, temperature: Array, term: Array, mask: Array) ->
     return term
 
 
-def _best(config: Config, memory: Memory, score: Array) -> tuple[Array, Array]:
-    """The k best scores and their pool slots; with a quota, those of each sign, joined best first."""
+def _best(
+    config: Config, score: Array, rpe: Array, choose: Callable[[Array, int], tuple[Array, Array]]
+) -> tuple[Array, Array]:
+    """The k best scores that `choose` gives, and where; with a quota, those of each sign, joined best first."""
     if not isinstance(config.top_k, tuple):
-        return best(config, memory, score, config.top_k)
-    delight = pooled(memory, lambda tier: tier.rpe >= 0)
+        return choose(score, config.top_k)
+    delight = rpe >= 0
     found = [
-        best(config, memory, jnp.where(sign, score, -jnp.inf), k)
-        for sign, k in zip((delight, ~delight), config.top_k, strict=True)
+        choose(jnp.where(sign, score, -jnp.inf), k) for sign, k in zip((delight, ~delight), config.top_k, strict=True)
     ]
     scores, slot = (jnp.concatenate(of_both) for of_both in zip(*found, strict=True))
     return joined(scores, slot, sum(config.top_k))

@@ -156,6 +156,31 @@ def test_checkpoint_measures_its_peers_in_the_same_run():
 
 
 @pytest.mark.slow
+def test_ann_tells_curves_filters_and_changes_beside_its_peers(tmp_path):
+    (tmp_path / "usearch.py").write_text("raise ImportError")
+    sizes = ["--memories", "2000", "--dim", "8", "--data", "spectrum", "--queries", "40", "--ef", "10", "40"]
+    done = run("ann", *sizes, "--repeats", "2", "--json", path=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "usearch is not installed" in done.stderr
+    told: dict[str, list[dict]] = {}
+    for record in map(json.loads, done.stdout.splitlines()):
+        check({"": record}, "ann", {"memories": 2000, "dim": 8, "data": "spectrum", "top_k": 10})
+        told.setdefault(record["work"]["what"], []).append(record)
+    assert {what: {record["implementation"] for record in records} for what, records in told.items()} == {
+        **{what: {"dmem_jax", "hnswlib", "faiss_hnsw"} for what in ("build", "curve", "at 0.95")},
+        "one at a time": {"dmem_jax", "dmem_jax_jitted", "dmem_jax_exact", "hnswlib"},
+        "insert": {"dmem_jax", "hnswlib", "faiss_hnsw"},
+        "replace": {"dmem_jax", "hnswlib"},
+        "delete": {"dmem_jax", "hnswlib"},
+    }
+    assert all(record["bytes"] > 2000 * 8 * 4 for record in told["build"])
+    assert all(0 < record["score"] <= 1 for record in told["curve"])
+    assert all(record["score"] >= 0.95 for record in told["at 0.95"])
+    assert {record["work"]["filter"] for record in told["at 0.95"]} == {"none", "half", "a twenty-fifth"}
+    assert all(record["ratio_to_hnswlib"] > 0 for record in told["at 0.95"])
+
+
+@pytest.mark.slow
 def test_import_as_json_and_as_a_table():
     check(records(run("import", "--repeats", "1", "--json")), "import", {})
     table = run("import", "--repeats", "1")
