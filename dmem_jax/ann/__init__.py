@@ -14,7 +14,8 @@ the core's own functions filter, score and choose. What is stale in an index can
 
 from dmem_jax.ann.growth import grow
 from dmem_jax.ann.index import Index
+from dmem_jax.ann.measuring import measured_recall
 from dmem_jax.ann.persistence import load, save
-from dmem_jax.ann.recalling import Plan, measured_recall, merge, plan, recall, search
+from dmem_jax.ann.recalling import Plan, merge, plan, recall, search
 
 __all__ = ["Index", "Plan", "grow", "load", "measured_recall", "merge", "plan", "recall", "save", "search"]

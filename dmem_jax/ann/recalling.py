@@ -19,8 +19,7 @@ from dmem_jax.conversion import is_concrete
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
 from dmem_jax.params import Params
 from dmem_jax.retrieval import best_of, matches, normalised, pool_salience, time_of_recall
-from dmem_jax.retrieval import search as exact_search
-from dmem_jax.similarity import cosines, pool_cosines
+from dmem_jax.similarity import cosines
 from dmem_jax.slots import read
 from dmem_jax.types import Memory, Query, Recall
 from dmem_kernels import canonical, top_k
@@ -139,26 +138,6 @@ def merge(
     """The third part of `recall`: for queries [Q] of the plan's filters the best of core and of their `slots` of the
     buffer, as `search` gives them."""
     return _merge(config, params, memory, plan, inputs.as_query(config, query), slots)
-
-
-def measured_recall(
-    config: Config,
-    params: Params,
-    memory: Memory,
-    index: Index,
-    queries: Query | Array,
-    *,
-    candidates: int | None = None,
-) -> float:
-    """Share of the memories that exact recall gives for `queries` [Q] (some dozens: each is a pass over the memory)
-    that `recall` gives, too; in [0, 1]. `index.summary()` tells it from then on."""
-    queries = inputs.as_query(config, queries)
-    found = recall(config, params, memory, index, queries, candidates=candidates)
-    exact = _exact(config, params, memory, queries)
-    hit = (exact.id[:, :, None] == found.id[:, None, :]) & exact.valid[:, :, None] & found.valid[:, None, :]
-    wanted = int(exact.valid.sum())
-    index.measured = int(hit.sum()) / wanted if wanted else 1.0
-    return index.measured
 
 
 def _outside(config: Config, params: Params, memory: Memory, index: Index, query: Query, count: int) -> Recall:
@@ -324,15 +303,6 @@ def _nearest_of(memory: Memory, slots: Int32[Array, " M"], embeddings: Float[Arr
         return jnp.where(best > -jnp.inf, read(slots, found), n)
 
     return jax.lax.map(one, embeddings, batch_size=_AT_ONCE)
-
-
-@jax.jit
-def _exact(config: Config, params: Params, memory: Memory, queries: Query) -> Recall:
-    def one(query: Query) -> Recall:
-        sound, asked, answerable = check_asked(config, params, memory, query)
-        return exact_search(config, sound, memory, asked, answerable, pool_cosines(memory, asked.embedding))
-
-    return jax.lax.map(one, queries)
 
 
 def _near(index: Index, embeddings: np.ndarray, wanted: np.ndarray, count: int, at_least: int) -> np.ndarray:
