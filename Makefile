@@ -52,7 +52,8 @@ demo: .venv/.has-demo
 	.venv/bin/python -m examples.demo
 
 bench: .venv/.has-bench
-	for name in step write recall kernels storage checkpoint import bars; do .venv/bin/python -m benchmarks $$name || exit 1; done
+	for name in step write recall kernels storage checkpoint ann sharding scale import bars; do \
+		.venv/bin/python -m benchmarks $$name || exit 1; done
 
 # ---- tests
 

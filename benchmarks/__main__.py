@@ -20,6 +20,7 @@ from benchmarks import (
     kernels,
     recall,
     replay,
+    scale,
     sharding,
     step,
     storage,
@@ -84,6 +85,13 @@ def parser() -> argparse.ArgumentParser:
         "--devices", type=_positive, nargs="+", default=sharding.DEVICES, metavar="N", help=str(sharding.DEVICES)
     )
     command.add_argument("--small", action="store_true", help="tiny works, to see that all runs")
+    _common(command)
+    command = commands.add_parser("scale", help=_first_line(scale))
+    command.add_argument("--devices", type=_positive, default=scale.DEVICES, metavar="N", help=str(scale.DEVICES))
+    command.add_argument(
+        "--bandwidth", type=float, default=scale.BANDWIDTH, metavar="N", help=f"bytes a second; {scale.BANDWIDTH:g}"
+    )
+    command.add_argument("--small", action="store_true", help="few memories, to see that all runs")
     _common(command)
     _common(commands.add_parser("evict_topk", help=_first_line(evict_topk)))
     _common(commands.add_parser("import", help=_first_line(imports)))
@@ -172,6 +180,8 @@ def _records(arguments: argparse.Namespace):
             yield from ann.run(*size, arguments.queries, arguments.ef, arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
+    elif arguments.command == "scale":
+        yield from scale.run(arguments.devices, arguments.bandwidth, arguments.small)
     elif arguments.command == "sharding":
         yield from sharding.run(arguments.devices, arguments.small, arguments.repeats)
     elif arguments.command == "kernels":

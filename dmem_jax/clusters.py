@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32, PRNGKeyArray
 
-from dmem_jax import inputs
+from dmem_jax import inputs, shards
 from dmem_jax.checks import check_asked, check_key
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError
@@ -63,6 +63,7 @@ def fit(
       ArgumentTypeError, ArgumentValueError: named, at trace time.
     """
     inputs.check_config(config)
+    shards.whole_only(config, "clusters.fit")
     check_key("key", key)
     n = config.buffer_capacity
     count, iterations = inputs.positive("count", count), inputs.positive("iterations", iterations)
@@ -134,6 +135,7 @@ def recall(
     Returns:
       A `Recall`; scores are normalised over the candidates. `measured_recall` says how much of the exact one it finds.
     """
+    shards.whole_only(config, "clusters.recall")
     params, query, answerable = check_asked(config, params, memory, query)
     probes = inputs.positive("probes", probes)
     if probes > clusters.size.shape[0]:

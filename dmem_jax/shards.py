@@ -61,7 +61,7 @@ def check_divisible(config: Config, devices: int) -> None:
 
 def whole_only(config: Config, name: str) -> None:
     """Refuses what one device cannot do with its part of a memory."""
-    if config.slot_axis is not None:
+    if isinstance(config, Config) and config.slot_axis is not None:
         raise ArgumentValueError(
             f"Config.slot_axis: {name} works on the whole memory. Call it outside of shard_map, with a config whose "
             "slot_axis is None; the compiler splits it over the same devices."

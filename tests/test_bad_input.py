@@ -80,6 +80,9 @@ BATCH_SHAPE = NONE | kinds(int=2, text="2", floats=(2.0,), bools=(True,)) | valu
     negative=(-1,), bytes=(2**62,), axis=(2**63,),
 )  # fmt: skip
 CONFIGURATION = NONE | kinds(mapping={}, params=Made(lambda: PARAMS()), type=Config)
+MESH = kinds(int=1, text="agents", mapping={"agents": 2}) | values(
+    axes=Made(lambda: jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))),
+)
 BYTES = values(bytes=Config(2**31 - 1, core_capacity=2**31 - 1, buffer_capacity=0))  # 2**64 of them
 PARAMETERS = NONE | kinds(mapping={}, config=CONFIG, type=Params) | values(batched=but("params", half_life=np.ones(2)))
 IN_64_BITS = jax.dtypes.canonicalize_dtype(np.int64) == np.int64
@@ -177,7 +180,7 @@ WRONG = {
     },
     "init": {"config": CONFIGURATION | BYTES, "payload": SPEC, "batch_shape": BATCH_SHAPE},
     "nbytes": {"config": CONFIGURATION | BYTES, "payload": SPEC},
-    "make": {"config": CONFIGURATION | BYTES, "payload": SPEC, "agents": COUNT | FAR},
+    "make": {"config": CONFIGURATION | BYTES, "payload": SPEC, "agents": COUNT | FAR, "mesh": MESH},
     "write": {**ACTS, "experience": EXPERIENCE},
     "write_many": {**ACTS, "experiences": EXPERIENCES},
     "step": {**ACTS, "experience": EXPERIENCE, "query": QUERY},
@@ -228,7 +231,7 @@ def good() -> dict[str, Any]:
         "experiences": jax.tree.map(lambda x: x[None], experience), "query": dmem.query(CONFIG, ones),
         "over": lambda payload: payload["mark"], "recall": a_recall(K), "used": np.ones(K), "batch": a_batch(4),
         "key": jax.random.key(0), "rpe_fn": lambda batch: batch.rpe, "size": 4, "reprice": 4, "replacement": True,
-        "overwrite": False,
+        "overwrite": False, "mesh": None,
         "rewards": zeros, "values": np.zeros(D + 1), "discounts": zeros,
     }  # fmt: skip
 
@@ -576,6 +579,7 @@ BAD_FIELDS = [(name, bad, ArgumentTypeError) for name in SIZES for bad in NO_INT
 BAD_FIELDS += [(name, least - 1, ArgumentValueError) for name, least in SIZES.items()]
 BAD_FIELDS += [(name, far, ArgumentValueError) for name in SIZES for far in (2**31, 2**40, 10**400)]
 BAD_FIELDS += [(name, bad, ArgumentValueError) for name in CHOICES for bad in ("other", "", None, 0, [], np.ones(2))]
+BAD_FIELDS += [("slot_axis", bad, ArgumentTypeError) for bad in (1, 0.5, True, ["slots"])]
 BAD_FIELDS += [("store_next", bad, ArgumentTypeError) for bad in (0, 1.0, "no", None)]
 BAD_FIELDS += [("top_k", bad, ArgumentTypeError) for bad in (True, 2.0, "2", None, [1, 1], (1.0, 1), (True, 1))]
 BAD_FIELDS += [("top_k", bad, ArgumentValueError) for bad in (0, -1, (0, 0), (2, -1), (1,), (1, 1, 1), ())]

@@ -147,6 +147,28 @@ def test_storage_tells_what_each_type_finds_takes_and_costs():
 
 
 @pytest.mark.slow
+def test_sharding_counts_what_is_sent():
+    done = run("sharding", "--small", "--devices", "1", "2", "--repeats", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["work"]["axis"], r["work"]["devices"]) for r in told] == [
+        ("agents", 1), ("slots", 1), ("agents", 2), ("slots", 2),
+    ]  # fmt: skip
+    assert [r["sent"] > 0 for r in told] == [False, False, False, True]
+    assert all(r["copies"] == 0 and r["ratio"] > 0 for r in told)
+
+
+@pytest.mark.slow
+def test_scale_is_checked_on_as_many_devices():
+    done = run("scale", "--small", "--devices", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == 6
+    assert all(r["checked"] and r["device_bytes"] > 0 for r in told)
+    assert {r["work"]["name"] for r in told if r["sent"] == 0} == {"a memory for each agent"}
+
+
+@pytest.mark.slow
 def test_checkpoint_measures_its_peers_in_the_same_run():
     measured = records(run("checkpoint", "--mebibytes", "1", "--repeats", "1", "--json"))
     check(measured, "checkpoint", {"mebibytes": 1})

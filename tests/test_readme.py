@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
+SCALE = README.parent / "docs" / "scale.md"
 CHECKS = """
 assert info.recall.id.shape == (1024, 8) and memories.core.id.shape == (1024, 64)
 assert learner.updates == 2 and rpe.shape == (100,)
@@ -26,8 +27,20 @@ def test_the_examples_run_and_the_loop_finds_the_place_that_pays(tmp_path):
     assert "It prints `7 0.99` and `True`" in README.read_text()
 
 
+def test_the_examples_of_scale_run_on_four_devices(tmp_path):
+    """All but the one of several processes, which is not marked as plain Python."""
+    blocks = re.findall(r"```python\n(.*?)```", SCALE.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    checks = "assert memories.core.id.shape == (1024, 256) and found.id.shape == (64, 8)"
+    users = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    command = [sys.executable, "-c", "\n".join([*blocks, checks])]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=users)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_no_line_is_too_long_and_every_example_that_it_names_is_there():
     text = README.read_text()
-    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+    lines = text.splitlines() + SCALE.read_text().splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
     for name in re.findall(r"`examples/(\w+\.\w+)`|`(\w+\.py)`", text):
         assert (README.parent / "examples" / "".join(name)).exists()

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AxisType
 
 import dmem_jax as dmem
-from dmem_jax import sharding
+from dmem_jax import ann, clusters, sharding
 from tests.lives import PAYLOAD, assert_trees_equal, random_experiences, random_queries
 
 AGENTS, STEPS = 4, 40
@@ -63,7 +63,7 @@ def test_divided_slots_are_one_memory(kind):
     assert_trees_equal(jax.jit(divided)(params, sharding.place(mesh, memory), experiences, queries), expected)
     stats = expected[0].stats
     assert stats.evicted > 0 or (whole.duplicates == "search" and stats.merged > 0)
-    assert (stats.demoted > 0) == (whole.buffer_capacity > 0)
+    assert (stats.demoted > 0) == (whole.buffer_capacity > 0 and whole.duplicates != "search")
 
 
 def days(agents: dmem.Agents):
@@ -179,6 +179,18 @@ def test_what_needs_the_whole_memory_says_so_inside_of_one(name, unchecked):
     arguments = {"consolidate": (), "replay": (jax.random.key(0), 3), "reprioritize": (None, jnp.ones(3))}[name]
     with pytest.raises(ValueError, match=rf"Config\.slot_axis: {name} works on the whole memory"):
         getattr(dmem, name)(split, params, dmem.init(split), *arguments)
+
+
+def test_what_searches_a_large_buffer_wants_it_whole():
+    split, params = dataclasses.replace(WHOLE, slot_axis="slots"), dmem.Params.default(WHOLE)
+    memory = dmem.init(WHOLE)
+    found = clusters.fit(WHOLE, memory, jax.random.key(0), count=2)
+    with pytest.raises(ValueError, match=r"Config\.slot_axis: clusters\.fit works on the whole memory"):
+        clusters.fit(split, memory, jax.random.key(0), count=2)
+    with pytest.raises(ValueError, match=r"Config\.slot_axis: clusters\.recall works on the whole memory"):
+        clusters.recall(split, params, memory, found, jnp.ones(5), probes=1)
+    with pytest.raises(ValueError, match=r"Config\.slot_axis: ann\.Index works on the whole memory"):
+        ann.Index(split)
 
 
 def test_ranks_are_refused():

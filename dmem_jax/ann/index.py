@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
 
-from dmem_jax import inputs
+from dmem_jax import inputs, shards
 from dmem_jax.checks import check_memory
 from dmem_jax.config import Config
 from dmem_jax.conversion import is_concrete
@@ -54,6 +54,7 @@ class Index:
           ArgumentTypeError, ArgumentValueError: named. MissingExtraError: hnswlib is not installed.
         """
         inputs.check_config(config)
+        shards.whole_only(config, "ann.Index")
         if config.buffer_capacity == 0:
             raise ArgumentValueError("Config.buffer_capacity: expected a buffer to index, got 0 slots.")
         self.dim = config.embedding_dim
