@@ -11,7 +11,7 @@ from dmem_jax.config import Config
 from dmem_jax.decay import half_life
 from dmem_jax.duplicates import updated
 from dmem_jax.params import Params
-from dmem_jax.slots import after, after_wide, choose, put, read
+from dmem_jax.slots import after, choose, put, read, with_wide_of
 from dmem_jax.types import Memory, Store, Tier
 from dmem_kernels import canonical, decayed_key
 
@@ -112,8 +112,9 @@ def insert(
     if buffer_capacity > 0:
         place = shards.here(config, buffer, buffer_written)
         buffer = put(buffer, place, after(buffer_row, buffer_value))
-        # The buffer's write may read core's row anew, so core's own comes after it.
-        core_value = after_wide(read(buffer, place), core_value)
+        # XLA may read core's row anew in the buffer's write, so core's own waits for what that wrote. (Small arrays
+        # wait for their row alone: to copy them costs little.)
+        core_row = with_wide_of(read(buffer, place), core_row)
     core_written = jnp.where(in_core | core_takes, core_slot, core_capacity)
     core = put(core, shards.here(config, core, core_written), after(core_row, core_value))
 

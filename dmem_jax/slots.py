@@ -79,6 +79,6 @@ def after(read_row: PyTree, row: Tree) -> Tree:
     return jax.tree.map(depend, read_row, row)
 
 
-def after_wide(read_row: Tree, row: Tree) -> Tree:
-    """The same for arrays of more than one number a slot; a copy of the others costs little."""
-    return jax.tree.map(lambda old, new: after(old, new) if jnp.ndim(old) else new, read_row, row)
+def with_wide_of(other: Tree, row: Tree) -> Tree:
+    """`row` with the arrays of the row `other` wherever a slot has more than one number."""
+    return jax.tree.map(lambda theirs, ours: theirs if jnp.ndim(ours) else ours, other, row)

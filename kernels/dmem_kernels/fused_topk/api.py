@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int32, Shaped
 
 from dmem_kernels.fused_topk import reference, xla
@@ -105,7 +106,8 @@ def fused_topk(
         shape = (*q, k)
         return TopK(jnp.full(shape, -jnp.inf), jnp.full(shape, n, jnp.int32), jnp.zeros(shape, jnp.float32))
 
-    rule = Rule(k, fusion, keep_per_tile, oversample)  # type: ignore[arg-type]
+    k = int(k)  # it may be NumPy's
+    rule = Rule(k, fusion, keep_per_tile and int(keep_per_tile), oversample and int(oversample))  # type: ignore[arg-type]
     operands = Operands(
         queries=jnp.reshape(queries.astype(jnp.float32), (1, -1, queries.shape[-1])),
         embeddings=embeddings[None],
@@ -153,7 +155,7 @@ def _check_static(k: Any, fusion: Any, keep_per_tile: Any, oversample: Any, impl
     for name, x in ("k", k), ("keep_per_tile", keep_per_tile), ("oversample", oversample):
         if x is None and name != "k":
             continue
-        if not isinstance(x, int) or isinstance(x, bool) or x < 1:
+        if not isinstance(x, (int, np.integer)) or isinstance(x, bool) or x < 1:
             raise ValueError(f"{name}: expected an int of at least 1, got {x!r}.")
     if fusion in ("rank", "min_max"):
         raise ValueError(
