@@ -62,7 +62,7 @@ def write(config: Config, params: Params, memory: Memory, experience: Experience
 def write_many(config: Config, params: Params, memory: Memory, experiences: Experience) -> tuple[Memory, WriteInfo]:
     """`write` for each of `experiences` [B] in order; the infos are stacked on a leading axis [B].
 
-    With `Config.duplicates="off"` it is several times as fast as the writes one by one: they then move no rows until
+    With `Config.duplicates="off"` it is some four times as fast as the writes one by one: they then move no rows until
     it is decided, for all of them, who stays (batch_writes.py says what else a config must leave off). Most so where
     all happen at one time, or the clock moves by little against the half-lives. The result is the same.
     """
