@@ -11,27 +11,30 @@ PAYLOAD = {"floats": jax.ShapeDtypeStruct((9,), jnp.float32), "number": jax.Shap
 
 def _places(config: dmem.Config, key: jax.Array, n: int) -> jax.Array:
     """[n, D]: each row one of seven fixed vectors."""
-    places = jax.random.normal(jax.random.key(99), (7, config.embedding_dim))
+    places = jax.random.normal(jax.random.key(99), (7, config.embedding_dim), jnp.float32)
     return places[jax.random.randint(key, (n,), 0, 7)]
 
 
 def random_experiences(config: dmem.Config, key: jax.Array, n: int) -> dmem.Experience:
     where, sign, size, kept = jax.random.split(key, 4)
-    rpe = jax.random.normal(sign, (n,)) * jnp.exp(2 * jax.random.normal(size, (n,)))
+    rpe = jax.random.normal(sign, (n,), jnp.float32) * jnp.exp(2 * jax.random.normal(size, (n,), jnp.float32))
     return dmem.experience(
         config,
         _places(config, where, n),
         rpe=rpe,
         reward=rpe + 1,
-        value=jnp.ones(n),
-        payload={"floats": jax.random.normal(kept, (n, 9)), "number": jax.random.randint(kept, (n,), 0, 100)},
+        value=jnp.ones(n, jnp.float32),
+        payload={
+            "floats": jax.random.normal(kept, (n, 9), jnp.float32),
+            "number": jax.random.randint(kept, (n,), 0, 100, jnp.int32),
+        },
     )
 
 
 def random_queries(config: dmem.Config, key: jax.Array, n: int) -> dmem.Query:
     """The places of `random_experiences` with the same key: a probe that the next write can use."""
     where = jax.random.split(key, 4)[0]
-    return dmem.query(config, _places(config, where, n), value=jnp.zeros(n))
+    return dmem.query(config, _places(config, where, n), value=jnp.zeros(n, jnp.float32))
 
 
 def rows(tree, row):

@@ -40,6 +40,7 @@ def exported() -> jax.export.Exported:
     return jax.export.export(step, platforms=PLATFORMS)(*arguments(0))
 
 
+@pytest.mark.quick
 def test_an_exported_step_is_reloaded_and_equal():
     written = exported().serialize()
     again = jax.export.deserialize(bytearray(written))

@@ -47,7 +47,7 @@ def life(config: dmem.Config, params: dmem.Params, memory: dmem.Memory, experien
     return jax.lax.scan(day, memory, (experiences, queries))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=map(str, KINDS))
+@pytest.mark.parametrize("kind", [pytest.param(KINDS[0], marks=pytest.mark.quick), *KINDS[1:]], ids=map(str, KINDS))
 def test_divided_slots_are_one_memory(kind):
     """Repeated places make duplicates, contradictions and ties; small tiers make victims and demotions."""
     whole = dataclasses.replace(WHOLE, **kind)
@@ -113,6 +113,7 @@ def test_a_bundle_on_an_explicit_mesh(axes):
         assert_trees_equal(days(dmem.make(WHOLE, PAYLOAD, agents=AGENTS, mesh=mesh)), days_on_one_device())
 
 
+@pytest.mark.quick
 def test_explicit_axes_take_arrays_from_anywhere():
     mesh = mesh_of(AxisType.Explicit, agents=2, slots=2)
     agents = dmem.make(WHOLE, PAYLOAD, agents=AGENTS, mesh=mesh)
@@ -123,6 +124,7 @@ def test_explicit_axes_take_arrays_from_anywhere():
     assert memories.core.embedding.sharding.is_equivalent_to(wanted, 3)
 
 
+@pytest.mark.quick
 def test_many_queries_of_one_divided_memory():
     mesh = mesh_of(slots=4)
     config = dmem.Config(embedding_dim=5, core_capacity=16, buffer_capacity=48, duplicates="off", fusion="plain")
