@@ -72,7 +72,8 @@ def make(config: Config, payload: PyTree = None, *, agents: int, mesh: Mesh | No
 
     Args:
       payload: as for `init`.
-      agents: number of agents, >= 1.
+      agents: number of agents, >= 1. For one alone rather call the functions themselves: XLA:CPU copies a memory that
+        has an axis of one agent at each write.
       mesh: devices to divide them over, along an axis "agents", "slots" or both (see sharding.py). None: one device.
 
     >>> import jax.numpy as jnp, dmem_jax as dmem
