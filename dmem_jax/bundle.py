@@ -89,6 +89,8 @@ def make(config: Config, payload: PyTree = None, *, agents: int, mesh: Mesh | No
     agents = inputs.positive("agents", agents)
     inputs.check_bytes("agents", agents, agents * allocation.nbytes(config, payload))
     spec = inputs.payload_spec(payload)
+    if config.slot_axis is not None:
+        raise ArgumentValueError("config: expected one without slot_axis, for a mesh says it, got one with it.")
     if mesh is not None:
         sharding.check_divides(mesh, config, agents)
 

@@ -105,6 +105,7 @@ def update(config: Config, memory: Memory, clusters: Clusters, info: WriteInfo) 
     writes have spilled, `fit` anew.
     """
     inputs.check_config(config)
+    shards.whole_only(config, "clusters.update")
     if not isinstance(info, WriteInfo):
         raise ArgumentTypeError(f"info: expected a dmem_jax.WriteInfo, got {type(info).__name__}.")
     # A demotion fills a slot that the info does not name: it is where the demoted id now is.

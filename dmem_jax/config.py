@@ -186,6 +186,8 @@ class Config:
             )
         if sum(quota) > INT32.max:
             raise ArgumentValueError(f"Config.top_k: expected an int32, also as a sum, got {shown(self.top_k)}.")
+        whole = tuple(map(int, quota))  # they may be NumPy's
+        object.__setattr__(self, "top_k", whole if isinstance(self.top_k, tuple) else whole[0])
 
     @property
     def recalled(self) -> int:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
 
+from dmem_jax import shards
 from dmem_jax.config import Config
 from dmem_jax.conversion import is_concrete
 from dmem_jax.decay import effective_strength
@@ -56,6 +57,7 @@ def summary(
     for name, given, kind in (("config", config, Config), ("params", params, Params), ("memory", memory, Memory)):
         if not isinstance(given, kind):
             raise ArgumentTypeError(f"{name}: expected a dmem_jax.{kind.__name__}, got {type(given).__name__}.")
+    shards.whole_only(config, "monitor.summary")
     told = _summary(config, params, one_axis(memory))
     if index is None:
         return told

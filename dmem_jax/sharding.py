@@ -54,7 +54,7 @@ def specs(mesh: Mesh, tree: PyTree) -> PyTree:
     agents, slots = (axis if _devices(mesh, axis) > 1 else None for axis in (AGENTS, SLOTS))
 
     def of_memory(memory: Memory) -> Memory:
-        batch = (agents,) * memory.clock.ndim
+        batch = (agents, *(None,) * (memory.clock.ndim - 1)) if memory.clock.ndim else ()
 
         def of_part(part: Any) -> Any:
             spec = PartitionSpec(*batch, slots) if isinstance(part, Store) else PartitionSpec(*batch)

@@ -9,11 +9,10 @@ Without `slot_axis` every function here is the plain one, and costs nothing.
 """
 
 import dataclasses
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int32, Shaped
 
 from dmem_jax import slots
@@ -24,6 +23,7 @@ from dmem_jax.types import Store
 from dmem_kernels import first_min
 
 _CAPACITIES = ("core_capacity", "buffer_capacity")
+_WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 
 
 def count(config: Config) -> int:
@@ -87,7 +87,7 @@ def here(config: Config, store: Store, slot: Int32[Array, "*k"]) -> Int32[Array,
 
 
 def read(config: Config, store: Store, slot: Int32[Array, "*k"]) -> Store:
-    """The rows at slots of the whole tier, on all devices; whatever some row holds where `slot` is its capacity."""
+    """The rows at slots of the whole tier, on all devices; of no meaning where `slot` is its capacity."""
     if config.slot_axis is None:
         return slots.read(store, slot)
     place = here(config, store, slot)
@@ -95,13 +95,20 @@ def read(config: Config, store: Store, slot: Int32[Array, "*k"]) -> Store:
 
 
 def sent(config: Config, rows: Tree) -> Tree:
-    """What is zero on all devices but one, on all of them."""
+    """What is zero on all devices but one, on all of them, to the bit."""
     if config.slot_axis is None:
         return rows
-    # Numbers of less than 32 bits are none that every network can add.
-    wide = jax.tree.map(lambda x: x.astype(_wide(x.dtype)), rows)
-    summed = jax.lax.psum(wide, config.slot_axis)  # of all of them in one go
-    return jax.tree.map(lambda x, row: x.astype(row.dtype), summed, rows)
+    leaves, structure = jax.tree.flatten(rows)
+    of_floats = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+    floats = [leaf for leaf, is_float in zip(leaves, of_floats, strict=True) if is_float]
+    others = [leaf for leaf, is_float in zip(leaves, of_floats, strict=True) if not is_float]
+    # Each kind in one go. Numbers of less than 32 bits are none that every network can add.
+    wide = [x.astype(jnp.int32) if x.dtype.itemsize < 4 else x for x in others]
+    summed = {
+        True: iter(_floats_sent(config.slot_axis, floats)),
+        False: (x.astype(y.dtype) for x, y in zip(jax.lax.psum(wide, config.slot_axis), others, strict=True)),
+    }
+    return jax.tree.unflatten(structure, [next(summed[is_float]) for is_float in of_floats])
 
 
 def weakest(config: Config, store: Store, keys: Float[Array, " n"]) -> tuple[Float[Array, ""], Int32[Array, ""]]:
@@ -130,10 +137,29 @@ def total(config: Config, x: Shaped[Array, "*n"]) -> Shaped[Array, "*n"]:
 
 def greatest(config: Config, x: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """The greatest over devices."""
-    return x if config.slot_axis is None else jax.lax.pmax(x, config.slot_axis)
+    # Unlike a pmax it has a gradient.
+    return x if config.slot_axis is None else jnp.max(everywhere(config, x), axis=0)
 
 
-def _wide(dtype: np.dtype) -> Any:
-    if dtype.itemsize >= 4:
-        return dtype
-    return jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _floats_sent(axis: str, floats: list[Array]) -> list[Array]:
+    """As sums of their bits: a sum of floats knows no -0, may know nothing below the least normal number, and a payload
+    may hold bits that only look like floats."""
+    parts = [[x.real, x.imag] if jnp.iscomplexobj(x) else [x] for x in floats]
+    summed = jax.lax.psum([[_bits(x) for x in part] for part in parts], axis)
+    sent = [[_of_bits(x, like) for x, like in zip(*pair, strict=True)] for pair in zip(summed, parts, strict=True)]
+    return [jax.lax.complex(*part) if len(part) == 2 else part[0] for part in sent]
+
+
+@_floats_sent.defjvp
+def _jvp(axis: str, primals: tuple, tangents: tuple) -> tuple[list[Array], list[Array]]:
+    return _floats_sent(axis, *primals), jax.lax.psum(tangents[0], axis)
+
+
+def _bits(x: Array) -> Array:
+    whole = jax.lax.bitcast_convert_type(x, _WORDS[x.dtype.itemsize])
+    return whole.astype(jnp.uint32) if x.dtype.itemsize < 4 else whole
+
+
+def _of_bits(bits: Array, like: Array) -> Array:
+    return jax.lax.bitcast_convert_type(bits.astype(_WORDS[like.dtype.itemsize]), like.dtype)

@@ -692,3 +692,40 @@ except dmem.MissingExtraError as error:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert run.stdout == "the index needs hnswlib: pip install 'dmem-jax[ann]', or hnswlib itself.\n", run.stderr
+
+
+def test_two_lives_with_the_same_ids_norms_and_end_are_told_apart():
+    config = dmem.Config(8, core_capacity=1, buffer_capacity=400, top_k=1, duplicates="off", warmup=10**6)
+    params, random = dmem.Params.default(config), np.random.default_rng(0)
+
+    def halves(n: int) -> np.ndarray:
+        """Four of eight numbers are a half or minus a half: all norms are 1."""
+        found = np.zeros((n, 8), np.float32)
+        for row in found:
+            row[random.permutation(8)[:4]] = random.choice([-0.5, 0.5], 4)
+        return found
+
+    @jax.jit
+    def lived(memory: dmem.Memory, embeddings: jax.Array) -> dmem.Memory:
+        experiences = dmem.experience(config, embeddings, rpe=jnp.ones(embeddings.shape[0], jnp.float32))
+        return dmem.write_many(config, params, memory, experiences)[0]
+
+    begun, last = lived(dmem.init(config), halves(200)), halves(1)
+    one, other = (lived(lived(begun, halves(100)), last) for _ in range(2))
+    index = ann.Index(config)
+    index.sync(one)
+    assert index.sync(other) > 80  # some of the hundred are alike
+    assert index.sync(other) == 0
+
+
+def test_what_search_and_merge_are_handed_is_checked(unchecked):
+    config = dmem.Config(8, core_capacity=2, buffer_capacity=40, top_k=2)
+    params, memory, index = dmem.Params.default(config), dmem.init(config), ann.Index(config)
+    plan = ann.plan(config, params, memory, jnp.ones(8, jnp.float32))
+    for wrong in (jnp.ones((1, 5), jnp.float32), jnp.ones(8, jnp.float32)):
+        with pytest.raises(ValueError, match=r"embeddings: expected \[Q, 8\]"):
+            ann.search(config, memory, index, plan, wrong)
+    with pytest.raises(ValueError, match=r"query, slots: expected"):
+        ann.merge(config, params, memory, plan, jnp.ones(8, jnp.float32), np.zeros((1, 3), np.int32))
+    with pytest.raises(ValueError, match=r"queries: expected \[Q, D\]"):
+        ann.measured_recall(config, params, memory, index, jnp.ones(8, jnp.float32))

@@ -396,20 +396,39 @@ def test_a_save_that_replaces_keeps_one_complete_at_every_moment(tmp_path):
     path = tmp_path / "saved"
     other = dataclasses.replace(MEMORY, clock=MEMORY.clock + jnp.int32(1))
     checkpoint.save(path, CONFIG, PARAMS, MEMORY)
-    shutil.copytree(path, tmp_path / "saved.new")  # complete, and not in its place yet
+    shutil.copytree(path, tmp_path / ".saved.dmem-new")  # complete, and not in its place yet
     assert_same(checkpoint.restore(path, PAYLOAD).memory, MEMORY)
     checkpoint.save(path, CONFIG, PARAMS, other, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["saved"]
     assert_same(checkpoint.restore(path, PAYLOAD).memory, other)
 
-    path.rename(tmp_path / "saved.old")  # killed between the two renames
-    checkpoint.save(tmp_path / "saved.new", CONFIG, PARAMS, MEMORY)
+    path.rename(tmp_path / ".saved.dmem-old")  # killed between the two renames
+    checkpoint.save(tmp_path / ".saved.dmem-new", CONFIG, PARAMS, MEMORY)
     assert_same(checkpoint.restore(path, PAYLOAD).memory, MEMORY)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         checkpoint.save(path, CONFIG, PARAMS, other)
     checkpoint.save(path, CONFIG, PARAMS, other, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["saved"]
     assert_same(checkpoint.restore(path, PAYLOAD).memory, other)
+
+
+def test_what_would_not_come_back_is_not_saved(tmp_path, unchecked):
+    grown = dataclasses.replace(CONFIG, buffer_capacity=CONFIG.buffer_capacity + 4)
+    with pytest.raises(dmem.ArgumentValueError, match=r"memory\.buffer\.\w+: expected .* by the config, got"):
+        checkpoint.save(tmp_path / "saved", grown, PARAMS, MEMORY)
+    checkpoint.save(tmp_path / "saved", CONFIG, PARAMS, MEMORY)
+    with pytest.raises(TypeError, match="sharding: expected a Mesh"):
+        checkpoint.restore(tmp_path / "saved", sharding="cpu")  # pyright: ignore[reportArgumentType]
+
+
+def test_neighbours_of_a_like_name_are_left_alone(tmp_path):
+    for name in ("saved.old", "saved.new"):
+        checkpoint.save(tmp_path / name, CONFIG, PARAMS, MEMORY)
+    with pytest.raises(FileNotFoundError):
+        checkpoint.restore(tmp_path / "saved")
+    checkpoint.save(tmp_path / "saved", CONFIG, PARAMS, MEMORY)
+    checkpoint.save(tmp_path / "saved", CONFIG, PARAMS, MEMORY, overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["saved", "saved.new", "saved.old"]
 
 
 def test_a_folder_of_something_else_is_no_checkpoint(tmp_path):

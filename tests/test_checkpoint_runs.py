@@ -127,7 +127,12 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
     with checkpoint.Checkpoints(tmp_path, CONFIG) as checkpoints:
         assert checkpoints.steps() == [3]
-    assert {path.name for path in tmp_path.iterdir()} == {"3", *others}
+        # Who only reads removes nothing: another process may be writing.
+        assert {path.name for path in tmp_path.iterdir()} == {"3", *left, *others}
+        checkpoints.save(5, PARAMS, at(5))
+    assert {path.name for path in tmp_path.iterdir()} == {"3", "5", *others}
+    with pytest.raises(dmem.CheckpointError, match="closed"):
+        checkpoints.save(6, PARAMS, at(6))
 
 
 def kill_again_and_again(folder: Path, kills: int) -> int:

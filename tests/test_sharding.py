@@ -166,6 +166,48 @@ def test_gradients_pass_through_divided_slots():
     np.testing.assert_allclose(jax.jit(jax.grad(divided))(jnp.float32(0.3), memory), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [{"fusion": "min_max"}, {"signal": "novelty", "duplicates": "search"}], ids=str)
+def test_a_greatest_of_all_devices_has_a_gradient(kind):
+    mesh, whole = mesh_of(slots=2), dataclasses.replace(WHOLE, **kind)
+    params = dmem.Params.default(whole)
+    memory, _ = dmem.write_many(whole, params, dmem.init(whole), _integers(whole, 30))
+    specs = sharding.specs(mesh, memory)
+
+    def worth(config: dmem.Config, embedding: jax.Array, memory: dmem.Memory) -> jax.Array:
+        later, _ = dmem.write(config, params, memory, dmem.experience(config, embedding, rpe=2.0))
+        read = dmem.attend(config, params, later, jnp.ones(5, jnp.float32))
+        return jnp.sum(read.readout) + jnp.sum(dmem.recall(config, params, memory, embedding).score)
+
+    given = jnp.array([0.3, -1.0, 0.5, 0.2, 0.1], jnp.float32)
+    split = functools.partial(worth, dataclasses.replace(whole, slot_axis="slots"))
+    divided = jax.shard_map(split, mesh=mesh, in_specs=(jax.P(), specs), out_specs=jax.P())
+    expected = jax.jit(jax.grad(functools.partial(worth, whole)))(given, memory)
+    assert jnp.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(jax.jit(jax.grad(divided))(given, memory), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_payloads_keep_their_bits():
+    """An id carried as the bits of a float is below the least normal number; a sum of floats would lose it, and -0."""
+    words = np.array([12345, -0x80000000, 0x7FC00123, 7], np.int32)
+    halves = np.array([1.5, -0.0, np.nan, 2.0], jnp.bfloat16)
+    payload = {"bits": np.zeros(4, np.float32), "halves": np.zeros(4, jnp.bfloat16), "z": np.zeros(2, np.complex64)}
+    agents = dmem.make(WHOLE, payload, agents=1, mesh=mesh_of(slots=2))
+    z = np.array([complex(-0.0, 1.0), complex(2.0, -0.0)], np.complex64)
+    given = {"bits": words.view(np.float32)[None], "halves": halves[None], "z": z[None]}
+    experience = dmem.experience(WHOLE, np.ones((1, 5), np.float32), rpe=[5.0], payload=given)
+    params = dmem.Params.default(WHOLE)
+    memories, _ = agents.write(params, agents.init(), experience)
+    found = jax.tree.map(lambda leaf: np.asarray(leaf)[0, 0], agents.recall(params, memories, np.ones((1, 5))).payload)
+    assert found["bits"].view(np.int32).tolist() == words.tolist()
+    assert found["halves"].view(np.int16).tolist() == halves.view(np.int16).tolist()
+    assert found["z"].view(np.int32).tolist() == z.view(np.int32).tolist()
+
+
+def test_only_the_first_of_several_axes_is_divided():
+    memories = sharding.place(mesh_of(agents=2), dmem.init(WHOLE, batch_shape=(2, 3)))
+    assert memories.core.embedding.addressable_shards[0].data.shape == (1, 3, 4, 5)
+
+
 # ---- what cannot be
 
 
@@ -202,6 +244,11 @@ def test_ranks_are_refused():
     with pytest.raises(ValueError, match=r'Config\.fusion: "rank" needs all scores'):
         dmem.make(ranked, agents=AGENTS, mesh=mesh_of(slots=2))
     dmem.make(ranked, agents=AGENTS, mesh=mesh_of(agents=2))
+
+
+def test_a_bundle_takes_the_axis_from_the_mesh():
+    with pytest.raises(ValueError, match="config: expected one without slot_axis"):
+        dmem.make(dataclasses.replace(WHOLE, slot_axis="slots"), agents=AGENTS, mesh=mesh_of(slots=2))
 
 
 def test_what_does_not_divide_is_named():

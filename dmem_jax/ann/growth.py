@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from dmem_jax import allocation, inputs
+from dmem_jax import allocation, inputs, shards
 from dmem_jax.checks import check_memory
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentValueError
@@ -16,8 +16,8 @@ from dmem_jax.types import Memory
 def grow(config: Config, memory: Memory, buffer_capacity: int) -> tuple[Config, Memory]:
     """The config and the memory, of one agent or of many, with free slots behind those that the buffer has.
 
-    Everything keeps its slot, its id and its order; an index follows at its next `sync`. What recalls named before is
-    still where they say.
+    Everything keeps its slot, its id and its order; an index follows at its next `sync`. What is valid in a recall
+    named before is still where it says.
 
     Args:
       buffer_capacity: slots, at least as many as now.
@@ -26,6 +26,7 @@ def grow(config: Config, memory: Memory, buffer_capacity: int) -> tuple[Config, 
       ArgumentTypeError, ArgumentValueError: named.
     """
     inputs.check_config(config)
+    shards.whole_only(config, "ann.grow")
     check_memory(memory)
     n = inputs.positive("buffer_capacity", buffer_capacity)
     if n < config.buffer_capacity:

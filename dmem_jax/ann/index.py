@@ -20,6 +20,7 @@ from dmem_jax.types import Memory, Store
 
 _ROWS = 2**16  # whose vectors are copied at once
 _LEAST = 1024  # elements that are always made room for, and dead ones that do not matter
+_SAMPLE = 256  # vectors that show whether a memory is still the same one
 _JITTER = 1e-4  # length of what is added to each vector in the graph
 
 
@@ -101,7 +102,8 @@ class Index:
 
     def sync(self, memory: Memory) -> int:
         """Follows the buffer of `memory`, whatever became of it since: adds what is new, moves what was merged, deletes
-        what is gone. It compares a few numbers of each slot, and touches the vectors of changed ones alone.
+        what is gone. It compares a few numbers of each slot, and touches the vectors of changed ones alone. That a
+        memory is another one with the same ids it sees by a sample: better make an index of its own for each.
 
         Args:
           memory: of one agent, outside of jit; its buffer may have grown.
@@ -195,9 +197,12 @@ class Index:
 
     def _is_of_another_life(self, buffer: Store, known: np.ndarray) -> bool:
         """Whether memories that look known are others: a memory was restored and has gone on differently since, with
-        the same ids. The one that was written last then differs."""
-        newest = np.argmax(known, keepdims=True)
-        return bool(known[newest] >= 0) and bool(_digests(_directions(buffer, newest)) != self._digest[newest])
+        the same ids. The one that was written last then differs, or some of a sample."""
+        slots = np.flatnonzero(known >= 0)
+        if slots.size == 0:
+            return False
+        some = np.unique(np.append(self._random.choice(slots, min(_SAMPLE, slots.size)), np.argmax(known)))
+        return bool((_digests(_directions(buffer, some)) != self._digest[some]).any())
 
     def _settle(self) -> None:
         """Which slots can be found, after the digests have changed."""
@@ -248,7 +253,7 @@ class Index:
             try:
                 slots, _ = self._graph.knn_query(directions, count, num_threads=self.threads)
             except RuntimeError:  # fewer can be reached: hnswlib has no rows of different lengths
-                count //= 2
+                count -= max(1, count // 16)
             else:
                 found[:, :count] = slots
                 break

@@ -8,6 +8,7 @@ from dmem_jax.ann.index import Index
 from dmem_jax.ann.recalling import recall
 from dmem_jax.checks import check_asked
 from dmem_jax.config import Config
+from dmem_jax.errors import ArgumentValueError
 from dmem_jax.params import Params
 from dmem_jax.retrieval import search
 from dmem_jax.similarity import pool_cosines
@@ -24,8 +25,10 @@ def measured_recall(
     candidates: int | None = None,
 ) -> float:
     """Share of the memories that exact recall gives for `queries` [Q] (some dozens: each is a pass over the memory)
-    that `recall` gives, too; in [0, 1]. `index.summary()` tells it from then on."""
+    that `recall` gives, too; in [0, 1]. `index.summary()` tells it from then on. Raises as `recall` does."""
     queries = inputs.as_query(config, queries)
+    if queries.embedding.ndim != 2:
+        raise ArgumentValueError(f"queries: expected [Q, D], got {list(queries.embedding.shape)}.")
     found = recall(config, params, memory, index, queries, candidates=candidates)
     exact = _exact(config, params, memory, queries)
     hit = (exact.id[:, :, None] == found.id[:, None, :]) & exact.valid[:, :, None] & found.valid[:, None, :]

@@ -6,6 +6,7 @@ byte for byte, what was written.
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, CheckpointErr
 STATE_VERSION = 1
 """Of what is saved; raised when a field is added, renamed or changes its meaning."""
 
+_OURS = "dmem-"  # how names of files begin that the next save may delete
 _HEADER, _GRAPH, _DIGESTS, _PART = "index.json", ".hnsw", ".digests", ".part"
 
 
@@ -34,7 +36,7 @@ def save(path: str | Path, index: Index) -> None:
     if not isinstance(index, Index):
         raise ArgumentTypeError(f"index: expected a dmem_jax.ann.Index, got {type(index).__name__}.")
     folder.mkdir(parents=True, exist_ok=True)
-    before = [file for ending in (_GRAPH, _DIGESTS, _PART) for file in folder.glob(f"*{ending}")]
+    before = [file for ending in (_GRAPH, _DIGESTS, _PART) for file in folder.glob(f"{_OURS}*{ending}")]
     graph, digests = _new_file(folder, _GRAPH), _new_file(folder, _DIGESTS)
     if index._graph.element_count:
         index._graph.save_index(str(graph))
@@ -137,8 +139,9 @@ def _folder(path: str | Path) -> Path:
 
 def _new_file(folder: Path, ending: str) -> Path:
     """With a name that no other has."""
-    handle, name = tempfile.mkstemp(suffix=ending, dir=folder)
+    handle, name = tempfile.mkstemp(prefix=_OURS, suffix=ending, dir=folder)
     os.close(handle)
+    os.chmod(name, stat.S_IMODE(folder.stat().st_mode) & 0o666)  # whoever may read the folder may read what is in it
     return Path(name)
 
 

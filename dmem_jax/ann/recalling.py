@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_jax import inputs
+from dmem_jax import inputs, shards
 from dmem_jax.ann.index import Index
 from dmem_jax.checks import check_asked, check_leading
 from dmem_jax.config import Config
@@ -25,7 +25,7 @@ from dmem_jax.types import Memory, Query, Recall
 from dmem_kernels import canonical, top_k
 
 EXACT_BELOW = 0.05
-"""Where a query asks for less than this share of the buffer's slots, all that it asks for is searched."""
+"""Where a query asks for no more than this share of the buffer's slots, all that it asks for is compared."""
 _SAMPLE = 128  # of the memories that are not candidates
 _AT_ONCE = 128  # queries whose candidates' rows are together in the cache
 
@@ -43,7 +43,7 @@ class Plan:
     kept: Int32[Array, " S"]  # how many these are
     salient: Int32[Array, "S C"]  # the most salient of them; B where there are no more
     count: Int32[Array, ""]  # how many are asked for
-    sample: Int32[Array, " M"]  # some slots of the buffer, whatever is asked for
+    sample: Int32[Array, " M"]  # M slots of the buffer drawn at random: how much softmax the candidates leave out
     sampled: Bool[Array, " M"]  # which of these are asked for
     drawn: Bool[Array, " B"]  # which slots of the buffer these are
 
@@ -72,9 +72,9 @@ def recall(
 
     Returns:
       A `Recall`, [Q, K] for many; all of it is what the memory says, never what the index does. It is the exact one
-      where a query asks for no more than the candidates. Else the nearest are those that the index finds (of less than
-      `EXACT_BELOW` of the buffer, all), and cosines are normalised by an estimate from a sample. `measured_recall`
-      says how much of exact recall it finds.
+      where a query asks for no more than the candidates. Else the nearest are those that the index finds (where a query
+      asks for no more than `EXACT_BELOW` of the buffer's slots, the nearest of all that it asks for), and cosines are
+      normalised by an estimate from a sample. `measured_recall` says how much of exact recall it finds.
 
     Raises:
       ArgumentTypeError, ArgumentValueError: named; also for fusions by rank and by min-max, for which every cosine
@@ -114,6 +114,8 @@ def search(
     """The second part of `recall`, on the host: slots of the buffer that are worth a look for each of the `embeddings`,
     ascending, none twice; the buffer's capacity where there are fewer."""
     _check_index(config, index)
+    if np.ndim(embeddings) != 2 or np.shape(embeddings)[1] != config.embedding_dim:
+        raise ArgumentValueError(f"embeddings: expected [Q, {config.embedding_dim}], got {list(np.shape(embeddings))}.")
     n, count = plan.wanted.shape[1], plan.salient.shape[1]
     wanted, salient = np.asarray(plan.wanted), np.asarray(plan.salient)
     found = []
@@ -137,7 +139,11 @@ def merge(
 ) -> Recall:
     """The third part of `recall`: for queries [Q] of the plan's filters the best of core and of their `slots` of the
     buffer, as `search` gives them."""
-    return _merge(config, params, memory, plan, inputs.as_query(config, query), slots)
+    query = inputs.as_query(config, query)
+    if query.embedding.ndim != 2 or np.ndim(slots) != 2 or len(slots) != len(query.embedding):
+        came = f"{list(query.embedding.shape)} and {list(np.shape(slots))}"
+        raise ArgumentValueError(f"query, slots: expected [Q, D] and [Q, C], got {came}.")
+    return _merge(config, params, memory, plan, query, slots)
 
 
 def _outside(config: Config, params: Params, memory: Memory, index: Index, query: Query, count: int) -> Recall:
@@ -190,7 +196,9 @@ def _inside(config: Config, params: Params, memory: Memory, index: Index, query:
 
         def by_index() -> Array:
             shape = jax.ShapeDtypeStruct((count,), jnp.int32)
-            return jax.pure_callback(on_host, shape, query.embedding, wanted, vmap_method="expand_dims")
+            return jax.pure_callback(
+                on_host, shape, jax.lax.stop_gradient(query.embedding), wanted, vmap_method="expand_dims"
+            )
 
         return jax.lax.cond(kept <= few, of_few, by_index)
 
@@ -201,6 +209,7 @@ def _inside(config: Config, params: Params, memory: Memory, index: Index, query:
 
 @jax.jit(static_argnames="count")
 def _plan(config: Config, params: Params, memory: Memory, query: Query, count: int) -> Plan:
+    shards.whole_only(config, "ann")
     params, query, _ = check_asked(config, params, memory, query)
     now = time_of_recall(memory, query)
     asked = matches(memory, query, now)
@@ -208,8 +217,7 @@ def _plan(config: Config, params: Params, memory: Memory, query: Query, count: i
     wanted = asked[None, config.core_capacity :]
     if isinstance(config.top_k, tuple):
         delight = memory.buffer.rpe >= 0
-        quotas = zip(config.top_k, (delight, ~delight), strict=True)
-        wanted = jnp.stack([wanted[0] & sign for quota, sign in quotas if quota])
+        wanted = jnp.stack([wanted[0] & sign for sign in (delight, ~delight)])  # both count in a softmax
 
     def most_salient(wanted: Array) -> Array:
         best, slot = top_k(canonical(jnp.where(wanted, salience[config.core_capacity :], -jnp.inf)), count)

@@ -27,6 +27,11 @@ MIGRATIONS: dict[int, Callable[[About, Arrays], tuple[About, Arrays]]] = {
 }
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Whether it has the form of one, of whatever version."""
+    return (folder / "about.json").is_file() or (folder / "about").is_dir()
+
+
 def read(folder: Path) -> tuple[About, Arrays]:
     """What a folder holds, in the form of today.
 

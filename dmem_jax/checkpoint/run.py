@@ -8,7 +8,7 @@ import jax
 from jaxtyping import PyTree
 
 from dmem_jax import inputs
-from dmem_jax.checkpoint import blocks, single, state
+from dmem_jax.checkpoint import blocks, migrations, single, state
 from dmem_jax.checkpoint.state import Checkpoint, Shardings
 from dmem_jax.config import Config
 from dmem_jax.conversion import positive, whole_number
@@ -28,7 +28,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, config: Config, *, keep: int = 3):
-        """Makes the folder, if it is not there, and removes what a killed process left half written.
+        """Makes the folder, if it is not there. The first `save` removes what a killed process left half written.
 
         Args:
           keep: checkpoints to keep, >= 1; while one is being written the disk holds one more.
@@ -41,11 +41,7 @@ class Checkpoints:
         inputs.check_config(config)
         self.folder, self.config, self.keep = Path(folder).resolve(), config, positive("keep", keep)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._checkpointer, self._saving = handler.checkpointer(), None
-        if jax.process_index() == 0:
-            for left in self.folder.iterdir():
-                if any(left.name == f"{left.name.partition('.')[0]}{end}" for end in UNFINISHED) and _step(left.stem):
-                    shutil.rmtree(left)
+        self._checkpointer, self._saving, self._cleaned, self._closed = handler.checkpointer(), None, False, False
 
     def save(self, step: int, params: Params, memory: Memory, *, extra: PyTree = None) -> None:
         """Copies all arrays and returns; they are written in the background. Waits for the save before.
@@ -60,17 +56,28 @@ class Checkpoints:
           CheckpointError: the save before failed; this one was not begun. ArgumentTypeError, ArgumentValueError: named.
         """
         step = whole_number("step", step, 0)
+        if self._closed:
+            raise CheckpointError(f"{self.folder}: these checkpoints are closed.")
         about, arrays = state.named(self.config, params, memory, extra)
         self.wait()
         latest = max(self.steps(), default=-1)
         if step <= latest:
             raise ArgumentValueError(f"step: expected one after {latest}, the latest in {self.folder}, got {step}.")
+        self._clean()
         from dmem_jax.checkpoint import handler
 
         specs = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
         content = handler.Content(about, specs, blocks.own_shards(arrays, copy=True))
         self._saving = step
         self._checkpointer.save(self.folder / str(step), args=content)
+
+    def _clean(self) -> None:
+        """Removes what a killed process left: once, and not for those who only read, for another may be writing."""
+        if jax.process_index() == 0 and not self._cleaned:
+            for left in self.folder.iterdir():
+                if any(left.name == f"{left.name.partition('.')[0]}{end}" for end in UNFINISHED) and _step(left.stem):
+                    shutil.rmtree(left)
+        self._cleaned = True
 
     def wait(self) -> None:
         """Returns when all that was saved is on the disk. Raises CheckpointError if it could not be written."""
@@ -88,7 +95,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Those with a complete checkpoint on the disk, in order."""
-        return sorted(int(path.name) for path in self.folder.iterdir() if _step(path.name))
+        found = (path for path in self.folder.iterdir() if _step(path.name) and migrations.is_checkpoint(path))
+        return sorted(int(path.name) for path in found)
 
     def restore(
         self,
@@ -113,6 +121,7 @@ class Checkpoints:
             self.wait()
         finally:
             self._checkpointer.close()
+            self._closed = True
 
     def __enter__(self) -> "Checkpoints":
         return self

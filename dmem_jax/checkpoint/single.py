@@ -1,6 +1,7 @@
 """One checkpoint: save and restore."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import jax
@@ -11,6 +12,8 @@ from dmem_jax.checkpoint.state import Checkpoint, Shardings
 from dmem_jax.config import Config
 from dmem_jax.params import Params
 from dmem_jax.types import Memory
+
+_ONE_AT_A_TIME = threading.Lock()  # orbax tells its saves apart by a number that threads share
 
 
 def save(
@@ -43,9 +46,11 @@ def save(
     there = path.exists()
     if (there or _left_by_a_killed_save(path)) and not overwrite:
         raise FileExistsError(f"{path}: there is something already; overwrite=True replaces it.")
+    if there and not migrations.is_checkpoint(path):
+        raise FileExistsError(f"{path}: what is there is no checkpoint, and is not replaced.")
     target = _new(path) if there else path
     specs = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in arrays.items()}
-    with handler.checkpointer() as checkpointer:
+    with _ONE_AT_A_TIME, handler.checkpointer() as checkpointer:
         content = handler.Content(about, specs, blocks.own_shards(arrays, copy=False))
         checkpointer.save(target, args=content, force=there)  # `target` is then a leftover at most
     if overwrite:
@@ -91,11 +96,11 @@ def restore(
 
 
 def _new(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
+    return path.with_name(f".{path.name}.dmem-new")
 
 
 def _old(path: Path) -> Path:
-    return path.with_name(f"{path.name}.old")
+    return path.with_name(f".{path.name}.dmem-old")
 
 
 def _left_by_a_killed_save(path: Path) -> Path | None:

@@ -44,6 +44,7 @@ def named(config: Config, params: Params, memory: Memory, extra: PyTree) -> tupl
     for name, given, kind in (("config", config, Config), ("params", params, Params), ("memory", memory, Memory)):
         if not isinstance(given, kind):
             raise ArgumentTypeError(f"{name}: expected a dmem_jax.{kind.__name__}, got {type(given).__name__}.")
+    _check_fits(config, memory)
     arrays: Arrays = {}
     keys: dict[str, str] = {}
     for part, tree in (("params", params), ("memory", memory), ("extra", extra)):
@@ -60,6 +61,21 @@ def named(config: Config, params: Params, memory: Memory, extra: PyTree) -> tupl
         "keys": keys,
     }
     return about, arrays
+
+
+def _check_fits(config: Config, memory: Memory) -> None:
+    """What `restore` will expect."""
+    batch = memory.clock.shape
+    of_one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(batch) + 1 :], leaf.dtype)  # noqa: E731
+    payload = jax.tree.map(of_one, memory.core.payload)
+    expected = dict(_by_name("memory", jax.eval_shape(lambda: allocation.init(config, payload, batch_shape=batch))))
+    for name, leaf in _by_name("memory", memory):
+        wanted = expected.pop(name, None)
+        if wanted is None or (wanted.shape, wanted.dtype) != (leaf.shape, leaf.dtype):
+            told = "nothing" if wanted is None else f"{wanted.dtype}{list(wanted.shape)}"
+            raise ArgumentValueError(f"{name}: expected {told} by the config, got {leaf.dtype}{list(leaf.shape)}.")
+    if expected:
+        raise ArgumentValueError(f"{min(expected)}: expected by the config, got nothing.")
 
 
 def _by_name(part: str, tree: PyTree) -> Iterator[tuple[str, Any]]:
@@ -118,6 +134,8 @@ def assembled(
 
 
 def _chooser(sharding: Shardings, empty: Memory) -> Callable[[str, Any], jax.sharding.Sharding | None]:
+    if not (sharding is None or isinstance(sharding, (jax.sharding.Mesh, jax.sharding.Sharding)) or callable(sharding)):
+        raise ArgumentTypeError(f"sharding: expected a Mesh, a Sharding, a function or None, got {shown(sharding)}.")
     if isinstance(sharding, jax.sharding.Mesh):
         of_each = dict(_by_name("", shardings(sharding, empty)))
         return lambda name, spec: of_each[name]
@@ -132,6 +150,8 @@ def _config(path: Path, saved: Mapping[str, Any], given: Config | None) -> Confi
         told = ", ".join(f"{name}={fields[name]!r}" for name in unknown)
         raise ArgumentValueError(f"path: {path} was saved with fields that this Config does not have: {told}.")
     config = Config(**fields)
+    if given is not None and not isinstance(given, Config):
+        raise ArgumentTypeError(f"config: expected a dmem_jax.Config, got {type(given).__name__}.")
     here = config if given is None else dataclasses.replace(given, slot_axis=None)  # it may lie anywhere
     if here != config:
         ours = dataclasses.asdict(here)
