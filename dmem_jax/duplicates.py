@@ -61,8 +61,8 @@ def contradict(
     """
     core_capacity = shards.capacity(config, memory.core)
 
-    def weaken(tier: Store, slot: Array, here: Array) -> Store:
-        slot = shards.here(config, tier, jnp.where(here, slot, shards.capacity(config, tier)))
+    def weaken(tier: Store, slot: Array, is_there: Array) -> Store:
+        slot = shards.here(config, tier, jnp.where(is_there, slot, shards.capacity(config, tier)))
         old_rpe, strength = read((tier.rpe, tier.strength), slot)
         strength = strength * jnp.maximum(0.0, 1.0 - params.weaken_rate * relative_magnitude(rpe, old_rpe))
         strength, contradicted = put((tier.strength, tier.contradicted), slot, (strength, jnp.bool_(True)))

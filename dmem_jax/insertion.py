@@ -109,14 +109,15 @@ def insert(
         merges = jnp.where(in_core, core_merges, buffer_merges)
         core_value, buffer_value = choose(in_core, known_in_core, new), choose(in_buffer, known_in_buffer, asking)
     buffer_written = jnp.where(in_buffer | buffer_takes, buffer_slot, buffer_capacity)
+    core_waits_for = core_row
     if buffer_capacity > 0:
-        place = shards.here(config, buffer, buffer_written)
-        buffer = put(buffer, place, after(buffer_row, buffer_value))
+        own_slot = shards.here(config, buffer, buffer_written)
+        buffer = put(buffer, own_slot, after(buffer_row, buffer_value))
         # XLA may read core's row anew in the buffer's write, so core's own waits for what that wrote. (Small arrays
         # wait for their row alone: to copy them costs little.)
-        core_row = with_wide_of(read(buffer, place), core_row)
+        core_waits_for = with_wide_of(read(buffer, own_slot), core_row)
     core_written = jnp.where(in_core | core_takes, core_slot, core_capacity)
-    core = put(core, shards.here(config, core, core_written), after(core_row, core_value))
+    core = put(core, shards.here(config, core, core_written), after(core_waits_for, core_value))
 
     holds_in_core = in_core | core_takes
     stored = core_takes | (newcomer & buffer_takes)

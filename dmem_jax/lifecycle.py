@@ -84,7 +84,7 @@ def still_there(
     not counted as stale, and feedback that is no `number` as rejected."""
     kept = rows.valid & (rows.tier != Tier.SHADOW)  # a shadow isn't kept for what it is worth
     meant = meant & kept & number
-    there = _here(config, memory.core, rows, Tier.CORE), _here(config, memory.buffer, rows, Tier.BUFFER)
+    there = _own_slots(config, memory.core, rows, Tier.CORE), _own_slots(config, memory.buffer, rows, Tier.BUFFER)
     found = [
         (slot < capacity(tier)) & (read(tier.id, slot) == rows.id)
         for tier, slot in zip((memory.core, memory.buffer), there, strict=True)
@@ -110,15 +110,15 @@ def change_each(
     what there is to say of each."""
 
     def in_tier(tier: Store, which: Tier) -> Store:
-        here = acts & (rows.tier == which)
-        slot = jnp.where(here, _here(config, tier, rows, which), capacity(tier))
-        changed = change(read(tier, slot), keep_rows(here, told))
+        meant = acts & (rows.tier == which)
+        slot = jnp.where(meant, _own_slots(config, tier, rows, which), capacity(tier))
+        changed = change(read(tier, slot), keep_rows(meant, told))
         return dataclasses.replace(tier, **{name: put(getattr(tier, name), slot, new) for name, new in changed.items()})
 
     core, buffer = in_tier(memory.core, Tier.CORE), in_tier(memory.buffer, Tier.BUFFER)
     return dataclasses.replace(memory, core=core, buffer=buffer)
 
 
-def _here(config: Config, tier: Store, rows: Rows, which: Tier) -> Array:
+def _own_slots(config: Config, tier: Store, rows: Rows, which: Tier) -> Array:
     """Their slots on this device; its capacity for rows that are not in this tier, or another device's."""
     return shards.here(config, tier, jnp.where(rows.tier == which, rows.slot, shards.capacity(config, tier)))

@@ -421,6 +421,13 @@ def test_what_would_not_come_back_is_not_saved(tmp_path, unchecked):
         checkpoint.restore(tmp_path / "saved", sharding="cpu")  # pyright: ignore[reportArgumentType]
 
 
+def test_extra_of_the_other_byte_order_comes_back(tmp_path):
+    extra = {"big": np.arange(3, dtype=">i4")}
+    checkpoint.save(tmp_path / "saved", CONFIG, PARAMS, MEMORY, extra=extra)
+    found = checkpoint.restore(tmp_path / "saved", PAYLOAD, extra=extra).extra["big"]
+    assert found.tolist() == [0, 1, 2]
+
+
 def test_neighbours_of_a_like_name_are_left_alone(tmp_path):
     for name in ("saved.old", "saved.new"):
         checkpoint.save(tmp_path / name, CONFIG, PARAMS, MEMORY)

@@ -204,7 +204,8 @@ def _filled(
         if array is None:
             raise ArgumentValueError(f"{argument}: {name} is expected, and was not saved.")
         came = _as_saved(array, keys.get(name))
-        if (came.shape, came.dtype) != (wanted.shape, wanted.dtype):
+        native = wanted.dtype.newbyteorder("=") if isinstance(wanted.dtype, np.dtype) else wanted.dtype
+        if (came.shape, came.dtype) != (wanted.shape, native):
             raise ArgumentValueError(
                 f"{argument}: {name} was saved as {came.dtype}{list(came.shape)}, "
                 f"expected {wanted.dtype}{list(wanted.shape)}."
