@@ -9,10 +9,6 @@ it is `checked` where the results are those of one device, and as many collectiv
 
 import argparse
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,13 +18,15 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 import dmem_jax as dmem
+from benchmarks.forced import on_devices
 from benchmarks.hlo import instructions
-from benchmarks.output import Record, progress
+from benchmarks.output import Record, print_json, progress
 from benchmarks.sharding import COLLECTIVES, nbytes_of
 from dmem_jax import sharding
 
 BANDWIDTH = 4.8e12  # bytes a second; an H200's, as its maker states it
 DEVICES = 64
+MEMORIES, AGENTS = 10**9, 10**6
 
 
 class Layout(NamedTuple):
@@ -41,33 +39,24 @@ class Layout(NamedTuple):
     slot_devices: int
 
 
-def layouts(devices: int, memories: int, agents: int) -> list[Layout]:
+def layouts(devices: int) -> list[Layout]:
     side = int(devices**0.5)
-    groups = agents // 1000
+    groups = AGENTS // 1000
     return [
-        Layout("a memory for each agent", agents, memories // agents, devices, 1),
-        Layout("one memory for all", None, memories, 1, devices),
-        Layout("a memory for each thousand agents", groups, memories // groups, side, devices // side),
+        Layout("a memory for each agent", AGENTS, MEMORIES // AGENTS, devices, 1),
+        Layout("one memory for all", None, MEMORIES, 1, devices),
+        Layout("a memory for each thousand agents", groups, MEMORIES // groups, side, devices // side),
     ]
 
 
 def run(devices: int, bandwidth: float, small: bool) -> Iterator[Record]:
     progress(f"scale: compiling for {devices} devices")
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}".strip()
-    command = [sys.executable, "-m", "benchmarks.scale", "--bandwidth", str(bandwidth), *["--small"] * small]
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            yield json.loads(line)
-    if child.returncode:
-        raise RuntimeError(f"scale: the process with {devices} devices ended with {child.returncode}")
+    yield from on_devices(devices, "benchmarks.scale", "--bandwidth", str(bandwidth), *["--small"] * small)
 
 
 def _here(bandwidth: float, small: bool) -> Iterator[Record]:
     devices = jax.device_count()
-    memories, agents = (64 * devices, devices) if small else (10**9, 10**6)
-    for layout in layouts(devices, memories, max(agents, 1000)) if not small else _tiny(devices):
+    for layout in _tiny(devices) if small else layouts(devices):
         for dtype in ("float32", "int8"):
             yield _planned(layout, dmem.Config(embedding_dim=128, store_dtype=dtype), bandwidth)
 
@@ -207,5 +196,4 @@ if __name__ == "__main__":
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--bandwidth", type=float, default=BANDWIDTH)
     options = parser.parse_args()
-    for record in _here(options.bandwidth, options.small):
-        print(json.dumps(record), flush=True)
+    print_json(_here(options.bandwidth, options.small))

@@ -8,12 +8,8 @@ forced on one host share its cores and its bus: what they tell is what dividing 
 
 import argparse
 import dataclasses
-import json
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,8 +19,9 @@ from jax.sharding import AxisType, Mesh
 
 import dmem_jax as dmem
 from benchmarks.copies import wide_shapes
+from benchmarks.forced import on_devices
 from benchmarks.hlo import instructions, whole_writes
-from benchmarks.output import Record, progress
+from benchmarks.output import Record, print_json, progress
 from benchmarks.streams import Stream, Work, full_rows
 from benchmarks.subject import Subject
 from benchmarks.timing import ScanLoop, race
@@ -32,7 +29,7 @@ from dmem_jax import sharding
 
 DEVICES = [1, 2, 4, 8]
 WORKS = {"agents": Work(agents=256, slots=512, dim=128), "slots": Work(agents=1, slots=2**16, dim=128)}
-SMALL = {"agents": Work(agents=8, slots=32, dim=24), "slots": Work(agents=1, slots=64, dim=24)}
+SMALL = {"agents": Work(agents=8, slots=256, dim=24), "slots": Work(agents=1, slots=1024, dim=24)}
 COLLECTIVES = "all-", "reduce-scatter", "collective-"
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2}
 
@@ -40,14 +37,7 @@ _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2}
 def run(devices: list[int], small: bool, repeats: int) -> Iterator[Record]:
     for n in devices:
         progress(f"sharding: {n} devices")
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={n}".strip()
-        command = [sys.executable, "-m", "benchmarks.sharding", "--repeats", str(repeats), *["--small"] * small]
-        child = subprocess.run(
-            command, env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True
-        )
-        if child.returncode:
-            raise RuntimeError(f"sharding: the process with {n} devices ended with {child.returncode}")
-        yield from map(json.loads, child.stdout.splitlines())
+        yield from on_devices(n, "benchmarks.sharding", "--repeats", str(repeats), *["--small"] * small)
 
 
 def _here(small: bool, repeats: int) -> Iterator[Record]:
@@ -128,5 +118,4 @@ if __name__ == "__main__":
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    for record in _here(options.small, options.repeats):
-        print(json.dumps(record), flush=True)
+    print_json(_here(options.small, options.repeats))

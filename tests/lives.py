@@ -12,7 +12,7 @@ PAYLOAD = {"floats": jax.ShapeDtypeStruct((9,), jnp.float32), "number": jax.Shap
 def _places(config: dmem.Config, key: jax.Array, n: int) -> jax.Array:
     """[n, D]: each row one of seven fixed vectors."""
     places = jax.random.normal(jax.random.key(99), (7, config.embedding_dim), jnp.float32)
-    return places[jax.random.randint(key, (n,), 0, 7)]
+    return places[jax.random.randint(key, (n,), 0, 7, jnp.int32)]
 
 
 def random_experiences(config: dmem.Config, key: jax.Array, n: int) -> dmem.Experience:

@@ -14,13 +14,14 @@ import dmem_jax as dmem
 from dmem_jax import ann, clusters, sharding
 from tests.lives import PAYLOAD, assert_trees_equal, random_experiences, random_queries
 
-AGENTS, STEPS = 4, 40
+AGENTS, STEPS = 4, 120
 WHOLE = dmem.Config(embedding_dim=5, core_capacity=4, buffer_capacity=8, top_k=4, warmup=4)
 KINDS = [
     {},
-    {"duplicates": "search", "store_next": True, "store_dtype": "int8", "fusion": "min_max"},
+    {"duplicates": "search", "buffer_capacity": 4, "store_next": True, "store_dtype": "int8", "fusion": "min_max"},
     {"duplicates": "off", "fusion": "plain", "buffer_eviction": "age_frequency"},
-    {"top_k": (3, 2), "signal": "novelty", "weight_schedule": "fill", "salience": "surprise"},
+    # Plain: equal scores of a softmax, whose sums the devices round in another order, may fall either way.
+    {"top_k": (3, 2), "fusion": "plain", "signal": "novelty", "weight_schedule": "fill", "salience": "surprise"},
     {"core_capacity": 8, "buffer_capacity": 0, "store_dtype": "bfloat16"},
     {"signal": "paper", "thresholds": "paper", "scale": "none", "duplicates": "off", "shadow_capacity": 6},
 ]
@@ -54,7 +55,9 @@ def test_divided_slots_are_one_memory(kind):
     split = dataclasses.replace(whole, slot_axis="slots")
     params, memory = dmem.Params.default(whole), dmem.init(whole, PAYLOAD)
     experiences = random_experiences(whole, jax.random.key(1), STEPS)
-    queries = random_queries(whole, jax.random.key(1), STEPS)
+    # Asked is, every other time, where the next experience happens, so that the probe serves its write.
+    step = np.arange(STEPS)
+    queries = jax.tree.map(lambda x: x[step + (step + 1) % 2], random_queries(whole, jax.random.key(1), STEPS))
     mesh = mesh_of(slots=4)
     specs = sharding.specs(mesh, memory)
     in_specs, out_specs = (jax.P(), specs, jax.P(), jax.P()), (specs, jax.P())
@@ -62,8 +65,9 @@ def test_divided_slots_are_one_memory(kind):
     expected = jax.jit(functools.partial(life, whole))(params, memory, experiences, queries)
     assert_trees_equal(jax.jit(divided)(params, sharding.place(mesh, memory), experiences, queries), expected)
     stats = expected[0].stats
-    assert stats.evicted > 0 or (whole.duplicates == "search" and stats.merged > 0)
-    assert (stats.demoted > 0) == (whole.buffer_capacity > 0 and whole.duplicates != "search")
+    assert stats.evicted > 0
+    assert (stats.demoted > 0) == (whole.buffer_capacity > 0)
+    assert (stats.merged > 0) == (stats.contradicted > 0) == (whole.duplicates != "off")
 
 
 def days(agents: dmem.Agents):
