@@ -169,9 +169,13 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator["Transaction"]:
-        with self._alone if self._in_memory else contextlib.nullcontext(), self.saying():
-            with self._engine.connect().execution_options(dmem_write=write) as connection, connection.begin():
-                yield Transaction(connection, write)
+        with (
+            self._alone if self._in_memory else contextlib.nullcontext(),
+            self.saying(),
+            self._engine.connect().execution_options(dmem_write=write) as connection,
+            connection.begin(),
+        ):
+            yield Transaction(connection, write)
 
     @contextlib.contextmanager
     def saying(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ import numpy as np
 from dmem_jax.agent import core
 from dmem_jax.agent.database import Document, Transaction
 from dmem_jax.agent.learning import newborn
+from dmem_jax.agent.records import Recalled, Stored
 from dmem_jax.agent.rows import (
     Row,
     columns_of,
@@ -22,6 +23,7 @@ from dmem_jax.agent.rows import (
     packed,
     pool_slot_of,
     put,
+    record,
     row_of,
     state_of,
     unpacked,
@@ -37,17 +39,6 @@ from dmem_jax.types import Memory, Query, Recall, Tier, WriteInfo
 _FIRST_BUFFER = 256  # slots of a buffer at first; it doubles when it is full, up to what was asked for
 _CHUNK = 64  # slots that are read or placed at once
 _RELOAD = 4096  # slots that another process may have changed before all are read anew
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Held:
-    """A memory as the arrays hold it, with its texts."""
-
-    row: Row
-    slot: int  # of the pool
-    tier: str
-    strength: float  # by now, reward units
-    document: Document
 
 
 class Namespace:
@@ -118,7 +109,7 @@ class Namespace:
         assert self._id is not None
         uncounted = sorted(self._uncounted - set(rows))
         self._uncounted.clear()
-        rows = rows | {held.slot: held.row for held in self.held_at(uncounted, 0)}
+        rows = rows | self._rows_at(uncounted)
         before = {int(self._document_at[slot]) for slot in rows}
         for slot, row in rows.items():
             self._note(slot, row["id"], row["document"])
@@ -179,8 +170,8 @@ class Namespace:
 
     def recall(
         self, query: Query, k: int, *, text: str, keyword_weight: float, least: float, allowed: np.ndarray | None
-    ) -> tuple[Recall, list[tuple[Held, dict[str, float]]]]:
-        """The `k` best with their scores, best first; and the recall as the core gave it, for `count`."""
+    ) -> tuple[Recall, list[Recalled]]:
+        """The `k` best, best first; and the recall as the core gave it, for `count`."""
         some = np.ones(self.config.pool_capacity, bool) if allowed is None else allowed
         keywords = self._texts.scores(text, some) if keyword_weight else np.zeros(some.size, np.float32)
         config = self._asking(k)
@@ -189,17 +180,18 @@ class Namespace:
             jnp.asarray(some), jnp.float32(least), jnp.int32(k),
         )  # fmt: skip
         found, cosine, slots = jax.device_get((recall, cosine, core.pool_slot(config, recall)))
-        held = self.held_at(slots[: int(found.valid.sum())].tolist(), int(query.time))
-        scores = [
-            {
-                "score": float(found.score[i]),
-                "similarity": float(cosine[i]),
-                "keyword": float(keywords[each.slot]),
-                "salience": float(found.salience[i]),
-            }
-            for i, each in enumerate(held)
+        slots = slots[: int(found.valid.sum())].tolist()
+        memories = [
+            Recalled(
+                **dataclasses.asdict(memory),
+                score=float(found.score[i]),
+                similarity=float(cosine[i]),
+                keyword=float(keywords[slots[i]]),
+                salience=float(found.salience[i]),
+            )
+            for i, memory in enumerate(self._stored_at(slots, int(query.time)))
         ]
-        return recall, list(zip(held, scores, strict=True))
+        return recall, memories
 
     def count(self, recall: Recall) -> None:
         """It was handed to the agent. The database learns of it with the next change."""
@@ -269,16 +261,15 @@ class Namespace:
             some[slot] = fits(self.document_of(id_).metadata)
         return some
 
-    def held(self, ids: Sequence[int], now: int) -> list[Held]:
+    def stored(self, ids: Sequence[int], now: int) -> list[Stored]:
         """Memories that are there, by id, in the same order."""
-        return self.held_at([self.slot_of[id_] for id_ in ids], now)
+        return self._stored_at([self.slot_of[id_] for id_ in ids], now)
 
-    def held_at(self, slots: Sequence[int], now: int) -> list[Held]:
-        """Of pool slots that hold memories, in the same order."""
+    def _stored_at(self, slots: Sequence[int], now: int) -> list[Stored]:
         found = []
         for slot, (row, strength) in zip(slots, self._told(slots, now), strict=True):
             tier = Tier.CORE if slot < self.config.core_capacity else Tier.BUFFER
-            found.append(Held(row, slot, tier.name.lower(), strength, self._texts[row["document"]]))
+            found.append(Stored(**record(self.name, tier, row, strength, self._texts[row["document"]])))
         return found
 
     def _rows_at(self, slots: Sequence[int]) -> dict[int, Row]:

@@ -1,5 +1,6 @@
 """Between a slot of the arrays and a row of the database, and between the rest of a memory and bytes."""
 
+import copy
 import dataclasses
 import io
 import zipfile
@@ -10,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmem_jax.agent.database import SLOT_NUMBERS
+from dmem_jax.agent.database import SLOT_NUMBERS, Document
+from dmem_jax.agent.times import from_microseconds
 from dmem_jax.allocation import init
 from dmem_jax.config import Config
 from dmem_jax.errors import DatabaseError
@@ -63,6 +65,27 @@ def put(rows: Store, at: int, columns: Mapping[str, Any]) -> None:
         rows.embedding[at] = np.frombuffer(columns["embedding"], rows.embedding.dtype)
     if rows.scale is not None:
         rows.scale[at] = columns["scale"] or 0.0
+
+
+def record(namespace: str, tier: Tier, row: Row, strength: float, document: Document) -> dict[str, Any]:
+    """The fields of a `Stored`."""
+    return {
+        "id": row["id"],
+        "namespace": namespace,
+        "observation": document.observation,
+        "action": document.action,
+        "next_observation": document.next_observation,
+        "reward": row["reward"] if document.rewarded else None,
+        "rpe": row["rpe"],
+        "strength": strength,
+        "contradicted": row["contradicted"],
+        "count": row["count"],
+        "recalls": row["recalls"],
+        "tier": tier.name.lower(),
+        "created_at": from_microseconds(document.created),
+        "updated_at": from_microseconds(document.updated),
+        "metadata": copy.deepcopy(document.metadata),
+    }
 
 
 def packed(state: Any) -> bytes:
