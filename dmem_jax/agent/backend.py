@@ -8,14 +8,16 @@ import collections
 import dataclasses
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from dmem_jax import inputs
+from dmem_jax.agent import transfer
 from dmem_jax.agent.asynchronous import AsyncTwins
 from dmem_jax.agent.checks import check_encoder, number, several, text, vector, whole
 from dmem_jax.agent.database import Database, Document
@@ -392,6 +394,32 @@ class MemoryBackend(AsyncTwins):
                 if space is not None:
                     total.update(space.consolidate(transaction, seconds(self._now(), "clock()")))
         return dict(total)
+
+    def export(self, namespace: str = "default") -> Iterator[dict[str, Any]]:
+        """A namespace as JSON objects, one a line: the first tells of the whole, each other one is a memory. With
+        `restore` they are the same memory again."""
+        self._check_open()
+        with self._spaces.reading(text("namespace", namespace)) as space:
+            found = [] if space is None else [*transfer.lines(space, self._encoder.name)]
+        yield from found
+
+    def restore(self, lines: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> int:
+        """What `export` gave, into a namespace that holds nothing. How many memories there are.
+
+        Raises:
+          ArgumentValueError: a line is not one of ours, of another encoder, or the namespace is not empty; nothing is
+          changed then.
+        """
+        self._check_open()
+        dtype = np.dtype(jnp.dtype(self.config.store_dtype))
+        read = transfer.read_all(lines, self._encoder.name, self.config.embedding_dim, dtype)
+        with self._spaces.writing(text("namespace", namespace), create=True) as (space, transaction):
+            if space.slot_of:
+                raise ArgumentValueError(
+                    f"namespace: expected one that holds nothing, {namespace!r} holds {len(space.slot_of)} memories."
+                )
+            space.fill(transaction, self._database.name, *read)
+        return len(read[1])
 
     # ---- its life
 

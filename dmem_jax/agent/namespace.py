@@ -85,7 +85,7 @@ class Namespace:
         found = transaction.namespace(self.name)
         if found is None and create:
             self._memory, self._learner = init(self.config, jnp.int32(0)), newborn(self.config.embedding_dim)
-            found = transaction.add_namespace(self.name, self._state())
+            found = transaction.add_namespace(self.name, self.state())
         if found is None:
             self.forget()
             return False
@@ -122,7 +122,7 @@ class Namespace:
         transaction.put_documents(self._id, new)
         transaction.put_slots(self._id, [columns_of(self.config, *each, self._revision) for each in rows.items()])
         transaction.drop_documents(self._id, gone)
-        transaction.save_namespace(self._id, self._revision, self._state())
+        transaction.save_namespace(self._id, self._revision, self.state())
         self.changed = True
 
     @property
@@ -134,6 +134,20 @@ class Namespace:
         """Of recalls, if some are not in the database yet."""
         if self._uncounted:
             self.save(transaction, {})
+
+    def fill(
+        self, transaction: Transaction, database: str, state: bytes, rows: list[dict[str, Any]], texts: list[Document]
+    ) -> None:
+        """An empty one, with rows of the database."""
+        assert self._id is not None
+        held = unpacked(state, self._whole_state(), "lines[0]")
+        held["next_document"] = np.int32(max((document.document for document in texts), default=-1) + 1)
+        self._make_room_for(rows, database)
+        self._revision += 1
+        transaction.put_documents(self._id, texts)
+        transaction.put_slots(self._id, [row | {"revision": self._revision} for row in rows])
+        transaction.save_namespace(self._id, self._revision, packed(held))
+        self._revision = -1  # the next one to look reads it all
 
     def drop(self, transaction: Transaction) -> int:
         """All of it, for good. How many memories there were."""
@@ -265,6 +279,11 @@ class Namespace:
         """Memories that are there, by id, in the same order."""
         return self._stored_at([self.slot_of[id_] for id_ in ids], now)
 
+    def row(self, id_: int) -> tuple[int, Row]:
+        """Pool slot and numbers of a memory that is there."""
+        slot = self.slot_of[id_]
+        return slot, self._rows_at([slot])[slot]
+
     def _stored_at(self, slots: Sequence[int], now: int) -> list[Stored]:
         found = []
         for slot, (row, strength) in zip(slots, self._told(slots, now), strict=True):
@@ -299,7 +318,7 @@ class Namespace:
         """What another process has changed."""
         self._make_room_for(slots, database)
         for i in range(0, len(slots), _CHUNK):
-            rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self._memory, _CHUNK)))
+            rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self.memory, _CHUNK)))
             at = np.full(_CHUNK, self.config.pool_capacity, np.int32)
             for j, columns in enumerate(slots[i : i + _CHUNK]):
                 at[j] = pool_slot_of(self.config, columns)
@@ -373,5 +392,6 @@ class Namespace:
             "next_document": np.int32(self._next_document),
         }
 
-    def _state(self) -> bytes:
+    def state(self) -> bytes:
+        """All that no memory holds."""
         return packed(self._whole_state())

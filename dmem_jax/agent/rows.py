@@ -35,10 +35,15 @@ def row_of(rows: Store, i: int) -> Row:
 
 def columns_of(config: Config, slot: int, row: Row, revision: int) -> dict[str, Any]:
     """As the database has it; `slot` of the pool."""
-    tier, within = (Tier.CORE, slot) if slot < config.core_capacity else (Tier.BUFFER, slot - config.core_capacity)
+    tier, within = placed(config, slot)
     free = row["id"] < 0
     embedding = b"" if free else row["embedding"].tobytes()
     return row | {"tier": int(tier), "slot": within, "revision": revision, "embedding": embedding}
+
+
+def placed(config: Config, slot: int) -> tuple[Tier, int]:
+    """Tier, and slot within it, of a pool slot."""
+    return (Tier.CORE, slot) if slot < config.core_capacity else (Tier.BUFFER, slot - config.core_capacity)
 
 
 def pool_slot_of(config: Config, columns: Mapping[str, Any]) -> int:
@@ -91,8 +96,10 @@ def record(namespace: str, tier: Tier, row: Row, strength: float, document: Docu
 def packed(state: Any) -> bytes:
     """The arrays of a pytree, by their paths. Nothing is pickled."""
     file = io.BytesIO()
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    np.savez(file, **{jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves})
+    leaves: dict[str, Any] = {
+        jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    }
+    np.savez(file, allow_pickle=False, **leaves)
     return file.getvalue()
 
 
