@@ -105,7 +105,7 @@ class MemoryBackend(AsyncTwins):
             core_capacity=core,
             buffer_capacity=buffer,
             signal="novelty",  # with a weight of 0 where it does not count
-            duplicates="search",
+            duplicates="probe",  # which the backend sets before each write (agent/sketch.py)
             store_dtype=store_dtype,
         )
         if upkeep_every is not None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmem_jax.agent import core
+from dmem_jax.agent import core, sketch
 from dmem_jax.agent.database import Document, Transaction
 from dmem_jax.agent.learning import newborn
 from dmem_jax.agent.records import Recalled, Stored
@@ -64,6 +64,7 @@ class Namespace:
         self.config = dataclasses.replace(self._full_config, buffer_capacity=first)
         self._memory: Memory | None = None
         self._learner = None
+        self._sketch = None  # of the arrays; None: is made when needed, for they have changed
         self._next_document = 0
         self._document_at = np.full(self.config.pool_capacity, -1, np.int32)
         self._id_at = np.full(self.config.pool_capacity, -1, np.int32)
@@ -170,8 +171,11 @@ class Namespace:
         self._make_room()
         document = dataclasses.replace(document, document=self._next_document)
         self._next_document += 1
-        self._memory, self._learner, info, changed = core.written(
-            self.config, self.params, self._memory, self._learner, core.given(document=document.document, **given)
+        if self._sketch is None:
+            self._sketch = sketch.of_memory(self.memory)
+        numbers = core.given(document=document.document, **given)
+        self._memory, self._learner, self._sketch, info, changed = core.written(
+            self.config, self.params, self._memory, self._learner, self._sketch, numbers
         )
         info, changed = jax.device_get((info, changed))
         documents = [document]
@@ -235,6 +239,7 @@ class Namespace:
     ) -> None:
         """Another text, action and, unless it is None, place for a memory."""
         slot = self.slot_of[id_]
+        self._sketch = None
         if embedding is None:
             self._memory = core.retold(self.config, self._memory, jnp.int32(slot), jnp.int32(task))
         else:
@@ -258,6 +263,7 @@ class Namespace:
         self._memory, report, differs = core.consolidated(self.config, self.params, self._memory, jnp.int32(now))
         slots = np.flatnonzero(np.asarray(differs)).tolist()
         if slots:
+            self._sketch = None
             self.save(transaction, self._rows_at(slots))
         self.changed = False
         return {name: int(getattr(report, name)) for name in ("forgotten", "merged", "promoted", "demoted")}
@@ -317,6 +323,7 @@ class Namespace:
     def _follow(self, slots: Sequence[Any], documents: Iterable[Document], database: str) -> None:
         """What another process has changed."""
         self._make_room_for(slots, database)
+        self._sketch = None
         for i in range(0, len(slots), _CHUNK):
             rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self.memory, _CHUNK)))
             at = np.full(_CHUNK, self.config.pool_capacity, np.int32)
@@ -358,6 +365,7 @@ class Namespace:
         while larger < min(slots, most):
             larger = min(2 * larger, most)
         if larger > held:
+            self._sketch = None
             if self._memory is not None:
                 self._memory = core.grown(self._memory, self.config, larger)
             self.config = dataclasses.replace(self.config, buffer_capacity=larger)
