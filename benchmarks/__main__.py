@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import (
     accelerator,
     ann,
+    backend,
     bars,
     checkpoint,
     clusters,
@@ -75,6 +76,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--queries", type=_positive, default=8192, metavar="N", help="at once; default 8,192")
     command.add_argument("--ef", type=_positive, nargs="+", default=[10, 32, 128], metavar="N", help="[10, 32, 128]")
     _common(command)
+    command = commands.add_parser("backend", help=_first_line(backend))
+    command.add_argument(
+        "--memories", type=_positive, nargs="+", default=[10_000, 100_000], metavar="N", help="[10000, 100000]"
+    )
+    command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
+    command.add_argument("--peers", help="langgraph or none; default langgraph")
+    _common(command)
     command = commands.add_parser("storage", help=_first_line(storage))
     command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")
     command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
@@ -133,7 +141,7 @@ def _common(command: argparse.ArgumentParser) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> list[str]:
-    module = (BENCHMARKS | {"kernels": kernels, "checkpoint": checkpoint})[arguments.command]
+    module = (BENCHMARKS | {"kernels": kernels, "checkpoint": checkpoint, "backend": backend})[arguments.command]
     if arguments.peers is None:
         return module.SWEEP_PEERS if getattr(arguments, "sweep", False) else module.DEFAULT_PEERS
     names = [name for name in arguments.peers.split(",") if name not in ("", "none")]
@@ -178,6 +186,9 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "ann":
         for size in itertools.product(arguments.memories, arguments.dim, arguments.data):
             yield from ann.run(*size, arguments.queries, arguments.ef, arguments.repeats)
+    elif arguments.command == "backend":
+        for memories in arguments.memories:
+            yield from backend.run(memories, arguments.dim, _peers(arguments), arguments.repeats)
     elif arguments.command == "storage":
         yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "scale":
