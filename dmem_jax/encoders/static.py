@@ -67,7 +67,9 @@ class StaticEncoder(TokenEncoder):
             pad=0,
         )
 
-    def embed(self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]) -> Float32[Array, "n d"]:
+    def _vectors(
+        self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]
+    ) -> Float32[Array, "n d"]:
         return normalised(pooled("mean", variables["params"]["words"][ids], mask))
 
 

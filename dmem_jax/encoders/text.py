@@ -89,7 +89,9 @@ class TextEncoder(TokenEncoder):
             tokenizer=tokenizer.backend_tokenizer,
         )
 
-    def embed(self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]) -> Float32[Array, "n d"]:
+    def _vectors(
+        self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]
+    ) -> Float32[Array, "n d"]:
         hidden: Any = self._network.apply(variables, ids, mask)
         vectors = jnp.concatenate([pooled(how, hidden, mask) for how in self._reading.poolings], axis=-1)
         return normalised(vectors) if self._reading.normalise else vectors

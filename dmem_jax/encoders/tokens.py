@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float32, Int32
 
 from dmem_jax.conversion import positive
@@ -59,15 +61,35 @@ class TokenEncoder(abc.ABC):
         self._tokenizer = tokenizer
         self._jitted = jax.jit(self.embed)
 
-    @abc.abstractmethod
-    def embed(self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]) -> Float32[Array, "n d"]:
+    def embed(self, variables: Variables, ids: ArrayLike, mask: ArrayLike) -> Float32[Array, "n d"]:
         """The vectors of tokenized texts: pure, so it can be jitted, vmapped and differentiated with what follows it.
 
         Args:
           variables: `encoder.variables`, an argument so that no program has them as constants.
-          ids: tokens, at most `max_length` a row, as `tokenize` makes them.
-          mask: True where there is a token. A row of none gives a finite vector that says nothing.
+          ids: integers [n, l], tokens as `tokenize` makes them, l at most `max_length`; one outside of the vocabulary
+            is read as its nearest.
+          mask: bool or integers [n, l], not 0 where there is a token. A row of none gives a finite vector that says
+            nothing.
+
+        Raises:
+          ArgumentTypeError, ArgumentValueError: the shapes or the kinds of numbers are others; named.
         """
+        ids, mask = jnp.asarray(ids), jnp.asarray(mask)
+        if ids.ndim != 2 or ids.shape[1] > self.max_length:
+            raise ArgumentValueError(f"ids: expected shape [n, l], l at most {self.max_length}, got {list(ids.shape)}.")
+        if mask.shape != ids.shape:
+            raise ArgumentValueError(f"mask: expected the shape of ids, {list(ids.shape)}, got {list(mask.shape)}.")
+        if not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise ArgumentTypeError(f"ids: expected integers, got {ids.dtype}.")
+        if not (mask.dtype == jnp.bool_ or jnp.issubdtype(mask.dtype, jnp.integer)):
+            raise ArgumentTypeError(f"mask: expected bool or integers, got {mask.dtype}.")
+        return self._vectors(variables, ids.astype(jnp.int32), mask.astype(bool))
+
+    @abc.abstractmethod
+    def _vectors(
+        self, variables: Variables, ids: Int32[Array, "n l"], mask: Bool[Array, "n l"]
+    ) -> Float32[Array, "n d"]:
+        """What `embed` gives."""
 
     def __call__(self, texts: Iterable[str], /) -> np.ndarray:
         """The vectors of texts, float32 [n, dim], in their order.
