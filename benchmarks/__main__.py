@@ -81,7 +81,9 @@ def parser() -> argparse.ArgumentParser:
         "--lengths", type=_positive, nargs="+", default=encoder.LENGTHS, metavar="N", help=str(encoder.LENGTHS)
     )
     command.add_argument("--batch", type=_positive, default=encoder.BATCH, metavar="N", help="default 64")
-    command.add_argument("--torch-python", metavar="FILE", help="a Python that has torch and transformers; else no peer")
+    command.add_argument(
+        "--torch-python", metavar="FILE", help="a Python that has torch and transformers; else no peer"
+    )
     _common(command)
     command = commands.add_parser("storage", help=_first_line(storage))
     command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")

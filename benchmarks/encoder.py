@@ -1,4 +1,4 @@
-"""`encoder`: sentences through MiniLM, from token ids to vectors, against torch. Floor: its dense layers' products alone.
+"""`encoder`: sentences through MiniLM, from token ids to vectors, against torch. Floor: its dense products alone.
 
 Every row of a batch is as long as `length` says, so padding plays no part. torch is transformers' BertModel (eval,
 no_grad, float32), with the same pooling, in a process and an environment of its own:
@@ -6,9 +6,9 @@ no_grad, float32), with the same pooling, in a process and an environment of its
     python -m venv torchenv && torchenv/bin/pip install torch transformers
     python -m benchmarks encoder --torch-python torchenv/bin/python
 
-All run on the same two cores, in turn. `ratio_to_torch` is the median of the times' ratio round by round, with its range
-in `ratio_low` and `ratio_high`; `difference` the greatest between a number of ours and of torch's. At the end whole
-texts, tokenized, too: by MiniLM and, as `dmem_jax_static`, by WordLlama's table. The floor there is to tokenize them.
+All run on the same two cores, in turn. `ratio_to_torch` is the median of the times' ratio round by round, with its
+range in `ratio_low` and `ratio_high`; `difference` the greatest between a number of ours and of torch's. At the end
+whole texts, tokenized, too: by MiniLM and, as `dmem_jax_static`, by WordLlama's table. The floor is to tokenize them.
 """
 
 import json
@@ -32,8 +32,8 @@ LENGTHS = [32, 64, 128]
 BATCH = 64
 CORES = 2
 BATCHES = 3  # of a round
-TEXTS = 1024
-WORDS = "the agent found a red key under an old mat and took it to a locked door on the third floor".split()
+TEXTS = 16  # times the batch
+SENTENCE = "the agent found a red key under an old mat and took it to a locked door on the third floor"
 
 
 class Torch:
@@ -115,9 +115,9 @@ def _from_ids(encoder: TextEncoder, torch: Torch | None, batch: int, length: int
 
 
 def _from_texts(encoder: TextEncoder, repeats: int) -> Iterator[Record]:
-    random = np.random.default_rng(0)
-    texts = [" ".join(random.choice(WORDS, random.integers(5, 40))) for _ in range(TEXTS)]
-    progress(f"encoder: {TEXTS} texts, {repeats} rounds")
+    random, count = np.random.default_rng(0), TEXTS * encoder.batch_size
+    texts = [" ".join(random.choice(SENTENCE.split(), random.integers(5, 40))) for _ in range(count)]
+    progress(f"encoder: {count} texts, {repeats} rounds")
     contenders = {"dmem_jax": _round(lambda: encoder(texts), 1)}
     try:
         static = StaticEncoder.from_pretrained(batch_size=encoder.batch_size)
@@ -126,9 +126,9 @@ def _from_texts(encoder: TextEncoder, repeats: int) -> Iterator[Record]:
     else:
         contenders["dmem_jax_static"] = _round(lambda: static(texts), 1)
     for implementation, timing in race(_round(lambda: encoder.tokenize(texts), 1), contenders, repeats).items():
-        work = {"what": "texts", "texts": TEXTS, "words": "5 to 39", "batch": encoder.batch_size}
+        work = {"what": "texts", "texts": count, "words": "5 to 39", "batch": encoder.batch_size}
         record = {"benchmark": "encoder", "implementation": implementation, "work": work, **timing.record()}
-        yield record | {"sentences_per_second": TEXTS / record["seconds"]}
+        yield record | {"sentences_per_second": count / record["seconds"]}
 
 
 def _products(params: dict[str, Any], x: jax.Array) -> jax.Array:

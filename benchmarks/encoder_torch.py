@@ -38,8 +38,9 @@ def main(folder: str, batch: int, threads: int) -> None:
             ids = torch.from_numpy(token_ids(batch, asked["length"])).long()
             mask = torch.ones_like(ids)
             start = time.perf_counter()
-            for _ in range(asked["batches"]):
-                vectors = embed(ids, mask)
+            for _ in range(asked["batches"] - 1):
+                embed(ids, mask)
+            vectors = embed(ids, mask)
             seconds = (time.perf_counter() - start) / asked["batches"]
             answer = {"seconds": seconds, "first": vectors[0].tolist()}
         print(json.dumps(answer), flush=True)
