@@ -1,7 +1,6 @@
 """Where one was and what one did in one embedding: an agent learns which step leads into a pit.
 
-States are vectors, a smooth code of the cell; actions are numbers. After a random walk the memory is asked, for each
-action one could take here, what came of this or of something like it.
+After a random walk its memory is asked what came of each action that one could take here, or of something like it.
 
     python examples/encoders.py
 """
@@ -23,7 +22,7 @@ params = dmem.Params.default(config, semantic_weight=1.0)  # asked by likeness a
 
 def embed(cell: jax.Array, action: jax.Array) -> jax.Array:
     """A bump along each axis stands for the cell, so that neighbours are alike; yours may come from any network."""
-    state = jnp.exp(-jnp.square(jnp.arange(SIDE, dtype=jnp.float32) - cell[:, None])).reshape(-1)
+    state = jnp.exp(-((jnp.arange(SIDE)[None] - cell[:, None]) ** 2).astype(jnp.float32)).reshape(-1)
     return encoders.concatenate(state, actions(action), weight=0.6)  # cosine: .6 x the states' + .4 x the actions'
 
 
@@ -33,7 +32,8 @@ def walk(carry: tuple[dmem.Memory, jax.Array], key: jax.Array) -> tuple[tuple[dm
     action = jax.random.randint(key, (), 0, len(MOVES))
     there = jnp.clip(cell + MOVE[action], 0, SIDE - 1)
     fell = (there == PIT).all()
-    memory, _ = dmem.write(config, params, memory, dmem.experience(config, embed(cell, action), rpe=-1.0 * fell))
+    experience = dmem.experience(config, embed(cell, action), rpe=jnp.where(fell, -1.0, 0.0))
+    memory, _ = dmem.write(config, params, memory, experience)
     return (memory, jnp.where(fell, cell, there)), None
 
 
@@ -48,7 +48,7 @@ def main() -> dict[str, dict[str, float]]:
     """Walks, then tells what is foretold of each action in the four cells beside the pit, and returns it."""
     start, keys = (dmem.init(config), jnp.array([0, 0])), jax.random.split(jax.random.key(0), STEPS)
     (memory, _), _ = jax.jit(lambda keys: jax.lax.scan(walk, start, keys))(keys)
-    rpes = jax.jit(jax.vmap(foretold, in_axes=(None, 0)))(memory, PIT - MOVE)
+    rpes = jax.jit(jax.vmap(foretold, in_axes=(None, 0)))(memory, PIT[None] - MOVE)
     found = {into: dict(zip(MOVES, rpe, strict=True)) for into, rpe in zip(MOVES, rpes.tolist(), strict=True)}
     for into, told in found.items():
         print(f"{into} leads into the pit; foretold: " + ", ".join(f"{name} {rpe:+.0f}" for name, rpe in told.items()))
