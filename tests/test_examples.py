@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dmem_jax import MissingExtraError
-from examples import agent, demo, own_critic, tune, world
+from examples import agent, demo, encoders, own_critic, tune, world
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -25,6 +25,13 @@ def test_own_critic_keeps_what_the_critic_did_not_foresee(capsys):
     assert figures["share of wage kept"] < 0.05
     assert figures["share recalling"] > 0.9
     assert "find" in capsys.readouterr().out
+
+
+def test_encoders_foretells_the_pit_of_the_step_that_leads_there_and_of_no_other(capsys):
+    found = encoders.main()
+    for into, told in found.items():
+        assert told == {name: -1.0 if name == into else 0.0 for name in found}
+    assert "foretold" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(
