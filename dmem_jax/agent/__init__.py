@@ -1,0 +1,1 @@
+"""Memory for agents that speak: texts in, texts out."""
