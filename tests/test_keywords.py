@@ -126,7 +126,6 @@ def test_tokens(text: str, expected: list[str]):
 
 @given(st.text(st.characters(), max_size=60))
 def test_every_text_can_be_found_by_itself(text):
-    assert tokens(text.upper().lower()) == tokens(text.upper().lower())
     index = Keywords()
     index.set(1, text)
     index.set(2, "other")
