@@ -3,11 +3,16 @@
 The clock's zero lies near, so that it lasts from 1951-12-13 to 2088-01-19.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from dmem_jax.conversion import INT32
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 
+Clock = Callable[[], datetime]
+"""What gives the time; without a zone it is UTC."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -43,3 +48,18 @@ def seconds(when: datetime, name: str = "time") -> int:
 def moment(seconds: int) -> datetime:
     """The moment so many seconds after 2020-01-01 UTC, aware, in UTC."""
     return _ZERO + timedelta(seconds=int(seconds))
+
+
+def microseconds(when: datetime) -> int:
+    """Since 1970-01-01 UTC, which loses nothing of a datetime."""
+    return (utc(when) - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(since: int) -> datetime:
+    """The moment, aware, in UTC, that `microseconds` gave."""
+    return _EPOCH + timedelta(microseconds=since)
+
+
+def now_in_utc() -> datetime:
+    """By this machine's clock."""
+    return datetime.now(UTC)
