@@ -112,12 +112,16 @@ def _line(words: dict[str, str], memory: Recalled, longest: int | None) -> str:
 
 
 def _quoted(text: str, longest: int | None) -> str:
-    """On one line, in quotes that its own cannot end."""
-    visible = _LONE.sub("\ufffd", _INVISIBLE.sub("", text))
-    folded = " ".join(visible.split())
-    if longest is not None and len(folded) > longest:
-        folded = folded[: longest - 1] + "…"
-    return json.dumps(folded, ensure_ascii=False)
+    """In quotes that its own cannot end."""
+    line = one_line(text)
+    if longest is not None and len(line) > longest:
+        line = line[: longest - 1] + "…"
+    return json.dumps(line, ensure_ascii=False)
+
+
+def one_line(text: str) -> str:
+    """White space as single blanks, and nothing that cannot be seen, or that UTF-8 cannot hold."""
+    return " ".join(_LONE.sub("\ufffd", _INVISIBLE.sub("", text)).split())
 
 
 def _cut(words: dict[str, str], memory: Recalled, fits: Callable[[str], bool]) -> str:
