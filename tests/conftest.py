@@ -3,9 +3,12 @@
 Warnings are errors by `filterwarnings` in pyproject.toml.
 """
 
+import contextlib
 import os
 import traceback
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 # Read once, when jax starts its backend. A caller's own flags stay.
@@ -18,6 +21,8 @@ import jaxtyping
 import pytest
 from beartype import beartype
 from jaxtyping import install_import_hook
+
+from tests.postgres import server
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -60,3 +65,33 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The folder of a server's socket."""
+    pytest.importorskip("psycopg")
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(server())
+        except RuntimeError as error:
+            pytest.skip(str(error))
+        yield folder
+
+
+@pytest.fixture
+def postgres_url(postgres: str):
+    """Of a schema of its own."""
+    import psycopg
+    import psycopg.sql
+
+    name = f"t{uuid.uuid4().hex}"
+    with psycopg.connect(host=postgres, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("CREATE SCHEMA {}").format(psycopg.sql.Identifier(name)))
+    return f"postgresql+psycopg://postgres@/postgres?host={postgres}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What a `MemoryBackend` opens: once a file, once a database of a Postgres server."""
+    return str(tmp_path / "memory.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
