@@ -1,5 +1,6 @@
 """What the command `dmem` can do. Imported only where typer and rich are."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -29,7 +30,7 @@ Db = Annotated[str, typer.Option(help="SQLite file, or a URL such as postgresql+
 NamespaceName = Annotated[str, typer.Option(help="Whose memories.")]
 Encoder = Annotated[str, typer.Option(help='Name or folder of a text model; "static" for the fast one of wordllama.')]
 Capacity = Annotated[tuple[int, int], typer.Option(help="Memories that core and buffer of a namespace hold.")]
-_STANDARD: Any = "-"
+_STANDARD = Path("-")
 _DB, _NAMESPACE, _ENCODER, _CAPACITY = "memory.db", "default", "all-MiniLM-L6-v2", (256, 3840)
 
 
@@ -169,7 +170,7 @@ def consolidate(
 
 @_command
 def export(
-    out: Annotated[typer.FileTextWrite, typer.Argument(help='File to write; "-": standard output.')] = _STANDARD,
+    out: Annotated[Path, typer.Argument(help='File to write; "-": standard output.')] = _STANDARD,
     db: Db = _DB,
     namespace: NamespaceName = _NAMESPACE,
     capacity: Capacity = _CAPACITY,
@@ -177,28 +178,31 @@ def export(
     """Writes all of a namespace as JSON Lines: one that tells of the whole, then a memory a line."""
     with _opened(db, None, capacity, read_only=True) as backend:
         _known(backend, namespace)
-        count = -1
-        for line in backend.export(namespace):
-            out.write(json.dumps(line) + "\n")  # in ASCII: no terminal, pipe or text of a memory can spoil it
-            count += 1
-    print(f"{count} memories written", file=sys.stderr)
+        # In ASCII: no terminal, pipe or text of a memory can spoil it.
+        lines = [json.dumps(line) + "\n" for line in backend.export(namespace)]
+    if out == _STANDARD:
+        sys.stdout.writelines(lines)
+    else:
+        out.write_text("".join(lines))
+    print(f"{len(lines) - 1} memories written", file=sys.stderr)
 
 
 @_command
 def import_(
-    file: Annotated[typer.FileText, typer.Argument(help='What `dmem export` wrote; "-": standard input.')] = _STANDARD,
+    file: Annotated[Path, typer.Argument(help='What `dmem export` wrote; "-": standard input.')] = _STANDARD,
     db: Db = _DB,
     namespace: NamespaceName = _NAMESPACE,
     capacity: Capacity = _CAPACITY,
 ) -> None:
     """Reads a namespace back, exactly as it was, into one that holds nothing; makes the database if there is none."""
-    lines = _lines(file)
-    first = next(lines, None)
-    if not isinstance(first, dict) or not isinstance(first.get("dim"), int) or first["dim"] < 1:
-        raise ArgumentValueError(f"{file.name}: expected what `dmem export` writes, got {shown(first)}.")
-    made_with = _MadeWith(str(first.get("encoder")), first["dim"])
-    with _opened(db, made_with, capacity, store_dtype=first.get("store_dtype", "float32")) as backend:
-        count = backend.restore(itertools.chain([first], lines), namespace=namespace)
+    with contextlib.nullcontext(sys.stdin) if file == _STANDARD else file.open(encoding="utf-8") as text:
+        lines = _lines(text)
+        first = next(lines, None)
+        if not isinstance(first, dict) or not isinstance(first.get("dim"), int) or first["dim"] < 1:
+            raise ArgumentValueError(f"{file}: expected what `dmem export` writes, got {shown(first)}.")
+        made_with = _MadeWith(str(first.get("encoder")), first["dim"])
+        with _opened(db, made_with, capacity, store_dtype=first.get("store_dtype", "float32")) as backend:
+            count = backend.restore(itertools.chain([first], lines), namespace=namespace)
     print(f"{count} memories read")
 
 
@@ -248,11 +252,12 @@ def _opened(
 
 
 def _lines(file: Iterable[str]) -> Iterator[Any]:
-    for number, line in enumerate(file, 1):
-        try:
+    number, line = 0, ""
+    try:
+        for number, line in enumerate(file, 1):
             yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ArgumentValueError(f"line {number}: expected JSON, got {shown(line)} ({error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise ArgumentValueError(f"line {number}: expected JSON in UTF-8, got {shown(line)} ({error}).") from error
 
 
 def _known(backend: Any, namespace: str) -> None:
