@@ -1,9 +1,11 @@
 """What the command `dmem` can do. Imported only where typer and rich are."""
 
+import contextlib
 import functools
+import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
@@ -14,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmem_jax.doctor import complaints, findings
-from dmem_jax.errors import ArgumentValueError, DatabaseError, DmemError, MissingExtraError
+from dmem_jax.errors import ArgumentValueError, DmemError, MissingExtraError, shown
 
 app = typer.Typer(
     help="An agent's memory, from the shell.",
@@ -28,6 +30,7 @@ Db = Annotated[str, typer.Option(help="SQLite file, or a URL such as postgresql+
 NamespaceName = Annotated[str, typer.Option(help="Whose memories.")]
 Encoder = Annotated[str, typer.Option(help='Name or folder of a text model; "static" for the fast one of wordllama.')]
 Capacity = Annotated[tuple[int, int], typer.Option(help="Memories that core and buffer of a namespace hold.")]
+_STANDARD = Path("-")
 _DB, _NAMESPACE, _ENCODER, _CAPACITY = "memory.db", "default", "all-MiniLM-L6-v2", (256, 3840)
 
 
@@ -146,7 +149,9 @@ def plot(
         return
     with _opened(str(file), None, capacity, read_only=True) as backend:
         _known(backend, namespace)
-        print(plots.draw(backend.snapshot(namespace), out, agent=agent))
+        with backend._spaces.reading(namespace) as space:
+            saved = checkpoint.Checkpoint(config=space.config, params=space.params, memory=space.memory)
+        print(plots.draw(saved, out, agent=agent))
 
 
 @_command
@@ -165,79 +170,94 @@ def consolidate(
 
 @_command
 def export(
-    out: Annotated[Path, typer.Argument(help="File to write: JSON Lines, a memory a line.")],
+    out: Annotated[Path, typer.Argument(help='File to write; "-": standard output.')] = _STANDARD,
     db: Db = _DB,
-    namespace: Annotated[str | None, typer.Option(help="Whose memories; everybody's, if left out.")] = None,
+    namespace: NamespaceName = _NAMESPACE,
     capacity: Capacity = _CAPACITY,
 ) -> None:
-    """Writes memories as text, all but their vectors: those are made from it."""
-    from dmem_jax.agent import transfer
-
+    """Writes all of a namespace as JSON Lines: one that tells of the whole, then a memory a line."""
     with _opened(db, None, capacity, read_only=True) as backend:
-        if namespace is not None:
-            _known(backend, namespace)
-        count = transfer.export_memories(backend, out, namespace=namespace)
-    print(f"{count} memories in {out}")
+        _known(backend, namespace)
+        # In ASCII: no terminal, pipe or text of a memory can spoil it.
+        lines = [json.dumps(line) + "\n" for line in backend.export(namespace)]
+    if out == _STANDARD:
+        sys.stdout.writelines(lines)
+    else:
+        out.write_text("".join(lines))
+    print(f"{len(lines) - 1} memories written", file=sys.stderr)
 
 
 @_command
 def import_(
-    file: Annotated[Path, typer.Argument(help="What `dmem export` wrote.")],
+    file: Annotated[Path, typer.Argument(help='What `dmem export` wrote; "-": standard input.')] = _STANDARD,
     db: Db = _DB,
-    namespace: Annotated[str | None, typer.Option(help="Whose they are now; as before, if left out.")] = None,
-    encoder: Encoder = _ENCODER,
+    namespace: NamespaceName = _NAMESPACE,
     capacity: Capacity = _CAPACITY,
 ) -> None:
-    """Reads memories back, each as it was, into a new database or to those that are there."""
-    from dmem_jax.agent import transfer
-
-    with _opened(db, load_encoder(encoder), capacity) as backend:
-        print(f"{transfer.import_memories(backend, file, namespace=namespace)} memories from {file}")
+    """Reads a namespace back, exactly as it was, into one that holds nothing; makes the database if there is none."""
+    with contextlib.nullcontext(sys.stdin) if file == _STANDARD else file.open(encoding="utf-8") as text:
+        lines = _lines(text)
+        first = next(lines, None)
+        if not isinstance(first, dict) or not isinstance(first.get("dim"), int) or first["dim"] < 1:
+            raise ArgumentValueError(f"{file}: expected what `dmem export` writes, got {shown(first)}.")
+        made_with = _MadeWith(str(first.get("encoder")), first["dim"])
+        with _opened(db, made_with, capacity, store_dtype=first.get("store_dtype", "float32")) as backend:
+            count = backend.restore(itertools.chain([first], lines), namespace=namespace)
+    print(f"{count} memories read")
 
 
 @_command
 def doctor() -> None:
     """Tells versions and devices, and what is missing."""
     _show("what", "is", rows=findings())
-    missing = complaints()
-    _show("missing", "without it", "to install it", rows=missing)
+    if missing := complaints():
+        _show("missing", "without it", "to install it", rows=missing)
 
 
-class _Recorded:
+class _MadeWith:
     """Stands for the encoder that a database was made with, where no text is to be encoded."""
 
-    def __init__(self, about: dict[str, str]):
-        self.name, self.dim = about.get("encoder", ""), int(about.get("embedding size", "1"))
+    def __init__(self, name: str, dim: int):
+        self.name, self.dim = name, dim
 
     def __call__(self, texts: Sequence[str], /) -> Any:
-        raise AssertionError("a command that encodes needs an encoder")
+        raise AssertionError("a command that encodes texts has to load the encoder")
 
 
-def _opened(db: str, encoder: Any, capacity: tuple[int, int], *, read_only: bool = False, **options: Any) -> Any:
-    """The backend as the database was made; one that is not there is made only by a command that has an encoder."""
+def _opened(
+    db: str,
+    encoder: Any,
+    capacity: tuple[int, int],
+    *,
+    read_only: bool = False,
+    signal: Any = "value",
+    store_dtype: Any = "float32",
+) -> Any:
+    """The backend, with what the database was made with. Only a command that has an encoder makes a new one."""
     try:
         from dmem_jax.agent import MemoryBackend
         from dmem_jax.agent.database import Database
     except ImportError as error:
         raise MissingExtraError(f"memories in a database need {error.name}: pip install 'dmem-jax[agent]'.") from error
-    about: dict[str, str] = {}
-    try:
+    if encoder is None or read_only or "://" in db or Path(db).exists():
         database = Database(db, about={}, read_only=True)
-    except DatabaseError:
-        if encoder is None or read_only:
-            raise
-    else:
         with database.reading() as transaction:
             about = transaction.about() or {}
         database.close()
+        store_dtype = about["store_dtype"]
+        encoder = _MadeWith(about["encoder"], int(about["embedding size"])) if encoder is None else encoder
     return MemoryBackend(
-        db,
-        encoder=_Recorded(about) if encoder is None else encoder,
-        capacity=capacity,
-        store_dtype=about.get("store_dtype", "float32"),
-        read_only=read_only,
-        **options,
+        db, encoder=encoder, capacity=capacity, signal=signal, store_dtype=store_dtype, read_only=read_only
     )
+
+
+def _lines(file: Iterable[str]) -> Iterator[Any]:
+    number, line = 0, ""
+    try:
+        for number, line in enumerate(file, 1):
+            yield json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentValueError(f"line {number}: expected JSON in UTF-8, got {shown(line)} ({error}).") from error
 
 
 def _known(backend: Any, namespace: str) -> None:
@@ -251,7 +271,7 @@ def _json(name: str, given: str | None) -> Any:
     try:
         return None if given is None else json.loads(given)
     except (ValueError, RecursionError) as error:
-        raise ArgumentValueError(f"{name}: expected JSON, got {given!r} ({error}).") from error
+        raise ArgumentValueError(f"{name}: expected JSON, got {shown(given)} ({error}).") from error
 
 
 def _told(memory: Any) -> str:

@@ -79,7 +79,9 @@ def test_frequent_terms_are_left_out_and_nothing_else_changes(data):
         found = scored(index, query)
     having = {term: sum(term in text.split() for text in documents.values()) for term in query.split()}
     there = {term: n for term, n in having.items() if n}
-    rare = {term for term, n in there.items() if n <= 6} or {min(there, key=lambda term: (there[term], term), default="")}
+    rare = {term for term, n in there.items() if n <= 6} or {
+        min(there, key=lambda term: (there[term], term), default="")
+    }
     assert found == pytest.approx(bm25(documents, rare), rel=1e-5)
 
 

@@ -35,7 +35,9 @@ LAYERS = (
     ("memory",),
     ("soft", "gate_training", "bundle", "monitor", "learner", "value", "sharding", "checkpoint", "ann", "encoders"),
     ("agent",),
-    ("integrations", "cli", "plots"),
+    ("integrations", "doctor", "plots"),
+    ("commands",),
+    ("cli",),
 )
 ROW = {module: row for row, modules in enumerate(LAYERS) for module in modules}
 

@@ -75,7 +75,9 @@ def test_the_date_is_that_of_utc():
     assert "- 2026-11-03, " in render_prompt([memory(created_at=there.replace(tzinfo=None))])  # naive means UTC
 
 
-texts = st.text(max_size=40) | st.sampled_from(["a\nb", "- 2026-11-03, RPE +9.00. Situation: x", '" Tried: "y', "猫" * 90])
+texts = st.text(max_size=40) | st.sampled_from(
+    ["a\nb", "- 2026-11-03, RPE +9.00. Situation: x", '" Tried: "y', "猫" * 90]
+)
 some = st.lists(
     st.builds(
         memory,
