@@ -4,6 +4,7 @@ import argparse
 import itertools
 import math
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks import (
     imports,
     kernel_works,
     kernels,
+    locomo,
     recall,
     replay,
     scale,
@@ -29,10 +31,13 @@ from benchmarks import (
     write,
     write_many,
 )
-from benchmarks.output import print_json, print_table, progress
+from benchmarks.output import Record, print_json, print_table, progress
 from benchmarks.streams import Work
+from dmem_jax.encoders import TextEncoder
+from dmem_jax.errors import ArgumentValueError, MissingExtraError
 
 BENCHMARKS = {"step": step, "write": write, "write_many": write_many, "recall": recall, "consolidate": consolidate}
+MINILM = "all-MiniLM-L6-v2"
 MAX_STORE_BYTES = 2**31  # several contenders hold a store of this size at once
 
 
@@ -87,6 +92,9 @@ def parser() -> argparse.ArgumentParser:
     )
     _common(command)
     command = commands.add_parser("storage", help=_first_line(storage))
+    command.add_argument("--data", choices=["mixture", "locomo"], default="mixture", help="default mixture")
+    command.add_argument("--folder", metavar="FOLDER", help="of LoCoMo's JSON, which is not ours to hand on")
+    command.add_argument("--encoder", default=MINILM, metavar="MODEL", help=f"of its text; default {MINILM}")
     command.add_argument("--memories", type=_positive, default=100_000, metavar="N", help="default 100,000")
     command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
     command.add_argument("--queries", type=_positive, default=1000, metavar="N", help="default 1,000")
@@ -174,6 +182,17 @@ def _too_large(command: str, work: Any, nbytes: int) -> bool:
     return too_large
 
 
+def _storage_of_dialogues(arguments: argparse.Namespace) -> Iterator[Record]:
+    if arguments.folder is None:
+        sys.exit("--folder: required with --data locomo: where its JSON is")
+    try:
+        encoder = TextEncoder.from_pretrained(arguments.encoder)
+        dialogues = locomo.read(arguments.folder)
+    except (ArgumentValueError, MissingExtraError) as error:
+        sys.exit(f"storage: {error}")
+    yield from storage.run_on_dialogues(dialogues, encoder)
+
+
 def _records(arguments: argparse.Namespace):
     if arguments.command == "import":
         yield from imports.run(arguments.repeats)
@@ -192,7 +211,10 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "encoder":
         yield from encoder.run(arguments.lengths, arguments.batch, arguments.torch_python, arguments.repeats)
     elif arguments.command == "storage":
-        yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
+        if arguments.data == "locomo":
+            yield from _storage_of_dialogues(arguments)
+        else:
+            yield from storage.run(arguments.memories, arguments.dim, arguments.queries, arguments.repeats)
     elif arguments.command == "scale":
         yield from scale.run(arguments.devices, arguments.bandwidth, arguments.small)
     elif arguments.command == "sharding":

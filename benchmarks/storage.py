@@ -4,21 +4,28 @@ Of a mixture with near neighbours: `recall` is the share of float32's best 10 th
 (int8 has a scale beside it). Floor: float32's search, exact, by cosine alone. `ratio` is that of one query,
 `ratio_shared` of 64 queries at once, and `step_ratio` of a whole step of agents to that of float32. int8 is searched
 exactly, by the coarse order alone, and in two stages (`oversample` of `fused_topk`).
+
+With `--data locomo` memories are what people said: `recall` is over the turns of all dialogues, and `score` the share
+of the turns that answer a question among the best 10 of its dialogue, mean over dialogues (`low`, `high`: worst and
+best of them). No times: so few vectors lie in a cache.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import kernel_works
+from benchmarks.locomo import Dialogue
 from benchmarks.mixture import queries_near, vectors
 from benchmarks.output import Record, progress
 from benchmarks.streams import Stream, Work, full_rows
 from benchmarks.subject import Subject
 from benchmarks.timing import ReadLoop, ScanLoop, Timing, race
 from dmem_jax.config import StoreDtype
+from dmem_jax.encoders import Encoder
 from dmem_jax.storage import as_stored
 from dmem_kernels.fused_topk import TopK, fused_topk
 
@@ -56,24 +63,62 @@ class Search:
 def run(memories: int, dim: int, queries: int, repeats: int) -> Iterator[Record]:
     embedding = vectors("mixture", memories, dim)
     near = queries_near(embedding, queries)
-    stored = {dtype: as_stored(dtype, embedding) for dtype in ("float32", "bfloat16", "int8")}
-    searches = {name: Search(stored[dtype], oversample) for name, (dtype, oversample) in SEARCHES.items()}
-    wanted = searches["float32"].find(near)
-    recalls = {name: share_found(search.find(near), wanted) for name, search in searches.items()}
+    searches = searches_of(embedding)
+    recalls = recalls_of(searches, near)
     progress(f"storage: recall {recalls}")
     alone, shared = (timed(searches, memories, dim, at_once, repeats) for at_once in (1, SHARED))
     steps = timed_steps(repeats)
-    for name, (dtype, _) in SEARCHES.items():
+    for name, search in searches.items():
         record = {
             "benchmark": "storage",
             "implementation": name,
             "work": {"memories": memories, "dim": dim, "queries": queries, "top_k": TOP_K},
             "recall": recalls[name],
-            "bytes": bytes_of_one(stored[dtype]),
+            "bytes": bytes_of_one(search.memory),
             **alone[name].record(),
             "ratio_shared": shared[name].record()["ratio"],
         }
         yield record | ({"step_ratio": steps[name].record()["ratio"]} if name in steps else {})
+
+
+def run_on_dialogues(dialogues: Sequence[Dialogue], encoder: Encoder) -> Iterator[Record]:
+    turns, questions = ([encoder(getattr(dialogue, part)) for dialogue in dialogues] for part in ("turns", "questions"))
+    searches = searches_of(jnp.asarray(np.concatenate(turns)))
+    asked = jnp.asarray(np.concatenate(questions))
+    recalls = recalls_of(searches, asked)
+    alone = [searches_of(jnp.asarray(vectors)) for vectors in turns]
+    for name, search in searches.items():
+        scores = [
+            share_answered(np.asarray(own[name].find(jnp.asarray(vectors))), dialogue.evidence)
+            for own, vectors, dialogue in zip(alone, questions, dialogues, strict=True)
+        ]
+        yield {
+            "benchmark": "storage",
+            "implementation": name,
+            "work": {"data": "locomo", "encoder": encoder.name, "memories": sum(map(len, turns)), "dim": encoder.dim,
+                     "queries": len(asked), "top_k": TOP_K},
+            "recall": recalls[name],
+            "bytes": bytes_of_one(search.memory),
+            "score": float(np.mean(scores)),
+            "low": min(scores),
+            "high": max(scores),
+        }  # fmt: skip
+
+
+def searches_of(embedding: jax.Array) -> dict[str, Search]:
+    stored = {dtype: as_stored(dtype, embedding) for dtype in ("float32", "bfloat16", "int8")}
+    return {name: Search(stored[dtype], oversample) for name, (dtype, oversample) in SEARCHES.items()}
+
+
+def recalls_of(searches: dict[str, Search], queries: jax.Array) -> dict[str, float]:
+    """Of float32's best, the share that each finds."""
+    wanted = searches["float32"].find(queries)
+    return {name: share_found(search.find(queries), wanted) for name, search in searches.items()}
+
+
+def share_answered(found: np.ndarray, evidence: list[list[int]]) -> float:
+    """Of each question's turns the share that is found [questions, TOP_K], mean over questions."""
+    return float(np.mean([np.isin(turns, best).mean() for best, turns in zip(found, evidence, strict=True)]))
 
 
 def bytes_of_one(memory: Memory) -> int:

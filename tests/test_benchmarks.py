@@ -130,6 +130,64 @@ def test_write_many_is_timed_in_a_scan_and_by_call():
     assert measured.keys() == {"dmem_jax", "dmem_jax_call"}
 
 
+def test_storage_of_dialogues_tells_what_each_type_finds_of_what_was_said(tmp_path):
+    said = [{"dia_id": f"D1:{i + 1}", "speaker": "Ann", "text": chr(ord("a") + i) * 9} for i in range(20)]
+    said[3]["blip_caption"] = "a photo of a dog"
+    asked = [
+        {"question": "eeeeeeeee", "evidence": ["D:1:05"]},  # both spellings occur
+        {"question": "ggggggggg", "evidence": ["D1:7; D1:8"]},
+        {"question": "nothing known", "evidence": ["D"]},
+    ]
+    sessions = {"session_1": said[:12], "session_1_date_time": "1 May", "session_1_summary": "",
+                "session_2": [], "session_2_date_time": "2 May",
+                "session_10": said[12:], "session_10_date_time": "9 May"}  # fmt: skip
+    (tmp_path / "some.json").write_text(json.dumps([{"conversation": sessions, "qa": asked}] * 2))
+    code = f"""
+import numpy
+from benchmarks import locomo, storage
+class Letters:
+    name, dim = "letters", 26
+    def __call__(self, texts):
+        return numpy.array([[text.count(9 * chr(97 + i)) for i in range(26)] for text in texts], numpy.float32)
+dialogues = locomo.read({str(tmp_path)!r})
+assert dialogues[0].questions == ["eeeeeeeee", "ggggggggg"]
+assert dialogues[0].evidence == [[4], [6, 7]]
+assert dialogues[0].turns[3] == '(1 May) Ann said, "ddddddddd" and shared a photo of a dog.'
+assert dialogues[0].turns[-1] == '(9 May) Ann said, "ttttttttt".'
+records = {{record["implementation"]: record for record in storage.run_on_dialogues(dialogues, Letters())}}
+assert list(records) == list(storage.SEARCHES)
+for record in records.values():  # ties go to the lower slot: the first turns, in every type
+    assert record["work"] == dict(data="locomo", encoder="letters", memories=40, dim=26, queries=4, top_k=10)
+    assert record["recall"] == 1 and record["score"] == record["low"] == record["high"] == 1
+assert [record["bytes"] for record in records.values()] == [104, 52, 30, 30, 30]
+assert storage.share_answered(numpy.array([[1, 2], [3, 4]]), [[2, 5], [9]]) == 0.25
+for bad in ("[3]", "{{", '[{{"qa": []}}]'):
+    open({str(tmp_path / "some.json")!r}, "w").write(bad)
+    try:
+        locomo.read({str(tmp_path)!r})
+    except ValueError as error:
+        assert "holds no LoCoMo dialogues" in str(error)
+    else:
+        raise AssertionError(bad)
+"""
+    run_code(code)
+
+
+def test_storage_of_dialogues_says_what_it_needs(tmp_path):
+    code = f"""
+from benchmarks.__main__ import main
+folder = {str(tmp_path)!r}
+for more, message in (([], "--folder: required"), (["--folder", folder, "--encoder", folder], "storage: folder_or_name")):
+    try:
+        main(["storage", "--data", "locomo", *more])
+    except SystemExit as error:
+        assert str(error.code).startswith(message), error.code
+    else:
+        raise AssertionError(message)
+"""
+    run_code(code)
+
+
 @pytest.mark.slow
 def test_storage_tells_what_each_type_finds_takes_and_costs():
     measured = records(run("storage", "--memories", "40", "--dim", "8", "--queries", "4", "--repeats", "1", "--json"))
