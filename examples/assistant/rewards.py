@@ -1,7 +1,7 @@
 """What an exchange was worth: the tone of the reply, a like or dislike, and how long the user stayed, as one number.
 
 The lexicon is a short general one, of the kind of AFINN (valences -3 .. 3). It knows nothing of allergies or hobbies:
-what it hears in "my throat closes up" is nothing at all.
+what it hears in "my throat closes up" is nothing at all, while "collapsed" and "grinned" are among its words.
 """
 
 import math
@@ -9,19 +9,19 @@ import re
 
 from examples.assistant.world import Exchange
 
-SENTIMENT, BUTTON, ENGAGEMENT = 0.5, 0.3, 0.2  # shares of the reward; they sum to 1
+SENTIMENT, BUTTON, ENGAGEMENT = 0.6, 0.2, 0.2  # shares of the reward; they sum to 1
 USUAL_MINUTES = 2.0  # a stay of this length says nothing
 
 _VALENCES = {
     3: """adore amazing bliss brilliant delighted excellent fantastic glorious happiest heaven joy love loved lovely
-       magic marvellous overjoyed perfect superb thrilled wonderful""",
+       loveliest magic marvellous overjoyed perfect superb thrilled wonderful""",
     2: """beautiful best celebrate cheerful delicious enjoy enjoyed fun funny glad great happy happier laugh laughed
-       proud relieved smile smiled thanks treasure won yay beaming""",
+       glowing grin grinned grinning proud relieved smile smiled smiles thanks treasure won yay beaming""",
     1: "calm clear cosy fair fine good interesting kind like neat nice okay pleasant quiet right sure thank well yes",
     -1: """bit boring busy cold delay delayed dull late long lost meh mistake queue slow sorry strange tired tiring
        unfortunately wait wet wrong""",
-    -2: """afraid alone angry annoyed annoying argument ashamed bad broke cried crying disappointed embarrassing failed
-       fear frightened frightens grumpy hurt ill mess missed nasty noisy pain rude ruined sad scared scary sick stop
+    -2: """accident afraid attack attacks alone blind bloody choke collapsed crash angry annoyed annoying argument ashamed bad broke cried crying disappointed embarrassing failed faint
+       fear infected injured frightened frightens grumpy hurt ill mess missed nasty noisy pain rude ruined sad scared scary screaming shock sick stop suffer
        unfair upset worried worse""",
     -3: """agony awful catastrophe desperate devastated disaster disgusting dreadful furious hate hated horrible
        horrified kill killed miserable nightmare nightmares panic ruins shaking terrible terrified terrifying worst""",

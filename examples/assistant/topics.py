@@ -126,7 +126,7 @@ TOPICS = (
         """),
         _lines("""
             Which present would suit me, a scarf, a ring or a lotion?
-            What should I wear to the gala?
+            What should I wear next to the body?
             Could you choose some gloves for me?
             Which cream shall I buy?
             I want a new bracelet, what do you suggest?
@@ -159,11 +159,11 @@ TOPICS = (
             They keep {thing}, and I said that is a plus.
         """),
         _lines("""
-            Where could we stay for the long weekend?
-            Whose flat shall I rent in August?
-            Is the farm or the guesthouse better for the holidays?
-            Which host should we choose for the trip?
-            Can you book us a place at the coast?
+            Which pet would suit our flat?
+            Is the farm a good idea for the holidays?
+            Should we adopt one from the shelter?
+            Could I look after the neighbour's zoo while she travels?
+            Shall we spend the weekend at the stables or at the coast?
         """),
         _list("""the hotel by the lake, the hut in the hills, Ada's loft, a houseboat, the old mill, a tent at the river,
             the seaside hostel, the castle inn, a cabin in the woods, the inn at the harbour"""),
@@ -193,19 +193,19 @@ TOPICS = (
             Tomorrow starts with {thing}.
         """),
         _lines("""
-            What shall we visit in Lisbon?
-            Plan a day out for us, please.
-            Which sights are worth an early start?
-            Where should the hiking group go on Sunday?
-            What would you show my guests in town?
+            Where do we get the best view of the city?
+            Which rides shall we try at the amusement park?
+            What shall we climb on Sunday?
+            Which mountain trail would you choose for the hiking group?
+            How could my guests see the town from above?
         """),
         _list("""the tile museum, the botanical garden, the flea market, the tram depot, the old library, the fish hall,
             the river walk, the paper mill, the abbey, the poet's house"""),
         _lines("""
-            On Sunday you could visit {usual}.
-            {usual} is worth a detour.
+            On Sunday you could show your guests {usual}.
+            {usual} is worth a detour when you see the city.
             For the day out I put {usual} first.
-            Your guests would like {usual}.
+            The hiking group passes {usual}.
         """),
     ),
     Topic(
@@ -261,18 +261,18 @@ TOPICS = (
             I said yes for you, there will be {thing} all night.
         """),
         _lines("""
-            Which event should we get tickets for?
-            What shall we do on New Year's Eve?
-            Where could the team go dancing on Friday?
-            What is on this weekend that you would recommend?
-            Which club or concert would be fun?
+            Which nightclub should we go to on Friday?
+            What gig shall I get tickets for?
+            Where could the team go dancing?
+            What effects should I rent for the disco?
+            Which show or concert would be fun on New Year's Eve?
         """),
         _list("""the choir evening, a poetry slam, the improv theatre, a silent film, the barn dance, the quiz night,
             an organ recital, the puppet play, a chamber concert, the jazz brunch"""),
         _lines("""
             There are tickets left for {usual}.
             On Friday {usual} would be an idea.
-            This weekend I recommend {usual}.
+            If you want a show, I recommend {usual}.
             The team might like {usual}.
         """),
     ),

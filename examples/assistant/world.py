@@ -19,8 +19,8 @@ A_DAY = 7.0  # exchanges, on average
 NAMED_BY = 0.5  # of the weeks: facts are named before that
 STUMBLED = 0.5  # of the facts come up because the assistant stumbles on them; the others the user tells in passing
 FELT = 0.75  # of the facts are told with a word of feeling
-PRESSED = 0.1  # of ordinary exchanges end with a button, four fifths of them with a like
-STIRRED = 0.03  # of the exchanges are upsets, and as many are joys
+PRESSED = 0.06  # of ordinary exchanges end with a button, four fifths of them with a like
+STIRRED = 0.02  # of the exchanges are upsets, and as many are joys
 
 STOP_WORDS = frozenset(
     """a about above after again all am an and any are as at be because been before but by can could did do does for from
@@ -107,6 +107,7 @@ def _named(chance: random.Random, topic: Topic, told: int, time: datetime.dateti
         if stumbled:
             action = talk.fill(chance.choice(topic.stumbles), chance, thing=thing)
             said = f"{chance.choice(talk.PROTESTS if harms else talk.CHEERS)} {statement} {feeling}".strip()
+            said = talk.between(said, chance)
             # A button is pressed by six in ten who were stirred so; a shocked user leaves, a delighted one stays.
             button = (-1 if harms else 1) * (chance.random() < 0.6)
             minutes = _stay(chance, 0.4 if harms else 6.0)
@@ -114,7 +115,6 @@ def _named(chance: random.Random, topic: Topic, told: int, time: datetime.dateti
             action, reply = talk.exchange(chance.choice(talk.SMALL_TALK + talk.LOGISTICS), chance)
             said = f"{reply} {statement} {feeling}".strip()
             button, minutes = 0, _stay(chance)
-        said = talk.between(said, chance)
         if not content_words(question) & content_words(f"{action} {said}"):
             return Fact(topic.kind, topic.name, thing, stumbled, told, question), Exchange(
                 time, action, said, button, minutes
