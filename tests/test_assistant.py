@@ -15,7 +15,7 @@ pytest.importorskip("sqlalchemy", reason="needs the extra agent")
 
 from examples.assistant import __main__ as assistant
 from examples.assistant import chat, encoding, memories, rewards, scoring, talk, world
-from examples.assistant.topics import TOPICS
+from examples.assistant.world import TOPICS
 
 SEEDS = range(100, 112)
 
@@ -95,9 +95,8 @@ def test_sentiment_is_finite_and_within_one(text):
 
 def test_sentiment_hears_negation_and_nothing_of_allergies():
     assert rewards.sentiment("That was good") > 0 > rewards.sentiment("That was not good")
-    for topic in TOPICS:
-        tones = [rewards.sentiment(each.format(thing=topic.things[0])) for each in topic.statements]
-        assert min(np.abs(tones)) == 0.0, topic.name  # some are told in words that the lexicon does not know
+    tones = [rewards.sentiment(said.format(thing=topic.things[1])) for topic in TOPICS for said in topic.statements]
+    assert np.mean(np.array(tones) == 0.0) > 0.3  # many are told in words that the lexicon does not know
 
 
 def test_engagement_is_bounded_and_zero_at_the_usual():
@@ -283,7 +282,11 @@ def test_a_chat_model_gets_the_prompt_and_its_answer_is_reported(chat_stub, tmp_
 
 @pytest.mark.parametrize(
     ("status", "body", "says"),
-    [(401, {"error": "no such key"}, "401.*no such key"), (200, {"choices": []}, "no chat completion"), (200, [], "no chat")],
+    [
+        (401, {"error": "no such key"}, "401.*no such key"),
+        (200, {"choices": []}, "no chat completion"),
+        (200, [], "no chat"),
+    ],
 )
 def test_a_chat_model_that_fails_is_an_error_that_says_how(chat_stub, status, body, says):
     chat_stub[1].update(status=status, body=body)

@@ -1,1 +1,1 @@
-"""A dialogue assistant that, weeks later, still avoids what harmed and offers what delighted: `python -m examples.assistant`."""
+"""A dialogue assistant that remembers for weeks: `python -m examples.assistant`; `__main__.py` tells more."""

@@ -1,5 +1,6 @@
 """The encoder that all policies share: a sentence model where one is installed, else hashed words."""
 
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ MINILM, STATIC, HASHED = "all-MiniLM-L6-v2", "static", "hashed"
 
 
 class HashedWords:
-    """Words and pairs of neighbours, hashed into signed counts of length 1. Knows no meaning: other words are far away."""
+    """Words and pairs of neighbours, hashed into signed counts of length 1. It knows no meaning."""
 
     name, dim = "hashed words and pairs, 256", 256
 
@@ -23,7 +24,7 @@ class HashedWords:
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for vector, text in zip(vectors, texts, strict=True):
             words = re.findall(r"\w+", text.lower())
-            for part in words + [f"{one} {other}" for one, other in zip(words, words[1:], strict=False)]:
+            for part in words + [f"{one} {other}" for one, other in itertools.pairwise(words)]:
                 digest = zlib.crc32(part.encode())
                 vector[digest % self.dim] += 1.0 if digest >> 31 else -1.0
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-9))

@@ -1,10 +1,10 @@
 """The memories under comparison. All see the same replies and rewards and share one encoder; they differ in what stays.
 
-    dmem_jax      `MemoryBackend`: what surprised stays; recalled by meaning and salience
-    fifo          the latest exchanges, recalled by cosine
-    similarity    a uniform sample of all exchanges (Vitter's reservoir, 1985), recalled by cosine: plain similarity
-    strongest     the exchanges of the largest |reward|, recalled by cosine: the gate without the rest
-    everything    every exchange, recalled by cosine: what similarity could do without a limit (not of the same capacity)
+dmem_jax      `MemoryBackend`: what surprised stays; recalled by meaning and salience
+fifo          the latest exchanges, recalled by cosine
+similarity    a uniform sample of all exchanges (Vitter's reservoir, 1985), recalled by cosine: plain similarity
+strongest     the exchanges of the largest |reward|, recalled by cosine: the gate without the rest
+everything    every exchange, recalled by cosine: what similarity could do without a limit (not of the same capacity)
 """
 
 import dataclasses

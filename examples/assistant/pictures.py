@@ -84,7 +84,9 @@ def _stores(axis: Axes, life: Life) -> None:
     for fact in life.dialogue.facts:
         axis.axvline(days[fact.told], color=COLOURS[fact.kind], ls=":", lw=1.5)
         axis.annotate(f" {fact.kind}", (days[fact.told], 1.0), xycoords=axis.get_xaxis_transform(), rotation=90, va="top", color=COLOURS[fact.kind])  # fmt: skip
-    axis.set(yscale="symlog", xlabel="day", ylabel="exchanges", title=f"The stores of user {life.dialogue.seed} over time")
+    axis.set(
+        yscale="symlog", xlabel="day", ylabel="exchanges", title=f"The stores of user {life.dialogue.seed} over time"
+    )
     axis.legend(frameon=False, loc="lower right")
 
 

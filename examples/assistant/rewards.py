@@ -20,14 +20,15 @@ _VALENCES = {
     1: "calm clear cosy fair fine good interesting kind like neat nice okay pleasant quiet right sure thank well yes",
     -1: """bit boring busy cold delay delayed dull late long lost meh mistake queue slow sorry strange tired tiring
        unfortunately wait wet wrong""",
-    -2: """accident afraid attack attacks alone blind bloody choke collapsed crash angry annoyed annoying argument ashamed bad broke cried crying disappointed embarrassing failed faint
-       fear infected injured frightened frightens grumpy hurt ill mess missed nasty noisy pain rude ruined sad scared scary screaming shock sick stop suffer
-       unfair upset worried worse""",
+    -2: """accident afraid attack attacks alone blind bloody choke collapsed crash angry annoyed annoying argument
+       ashamed bad broke cried crying disappointed embarrassing failed faint fear infected injured frightened
+       frightens grumpy hurt ill mess missed nasty noisy pain rude ruined sad scared scary screaming shock sick
+       stop suffer unfair upset worried worse""",
     -3: """agony awful catastrophe desperate devastated disaster disgusting dreadful furious hate hated horrible
        horrified kill killed miserable nightmare nightmares panic ruins shaking terrible terrified terrifying worst""",
 }
 LEXICON = {word: valence for valence, words in _VALENCES.items() for word in words.split()}
-_NEGATIONS = frozenset("no not never nothing hardly without".split())
+_NEGATIONS = frozenset(["no", "not", "never", "nothing", "hardly", "without"])
 
 
 def sentiment(text: str) -> float:
@@ -56,8 +57,4 @@ def engagement(minutes: float) -> float:
 
 def reward(exchange: Exchange) -> float:
     """One number in [-1, 1] from the three signals; a button that was not pressed counts 0."""
-    return (
-        SENTIMENT * sentiment(exchange.reply)
-        + BUTTON * exchange.button
-        + ENGAGEMENT * engagement(exchange.minutes)
-    )
+    return SENTIMENT * sentiment(exchange.reply) + BUTTON * exchange.button + ENGAGEMENT * engagement(exchange.minutes)

@@ -85,8 +85,8 @@ LOGISTICS = _pairs("""
 """)
 
 # The user's replies to an everyday suggestion.
-TAKEN = _list("""Fine with me, Okay go ahead, Sure why not, That works, We did that last week but okay, Yes that will do,
-    Good enough, As you like, Let us do that then, Sounds all right""")
+TAKEN = _list("""Fine with me, Okay go ahead, Sure why not, That works, We did that last week but okay,
+    Yes that will do, Good enough, As you like, Let us do that then, Sounds all right""")
 DECLINED = _list("""Not this time, Rather something else, Hm no, Maybe another day, I am not in the mood for that,
     Skip it for now, We have had that too often, {friend} would not like it, Too far for me today""")
 

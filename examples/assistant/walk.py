@@ -55,7 +55,9 @@ def _named(life: Life) -> Table:
 def _fates(life: Life, params: Params) -> Table:
     """The most surprising exchanges of each fate, which shows where the thresholds lie."""
     low, high = float(params.threshold_low), float(params.threshold_high)
-    table = Table(title=f"Up to size {low:g} an exchange is dropped, above {high:g} it goes to core; of each fate, the last")
+    table = Table(
+        title=f"Up to size {low:g} an exchange is dropped, above {high:g} it goes to core; of each fate, the last"
+    )
     for name in ("fate", "size", "RPE", "the user"):
         table.add_column(name, justify="right" if name in ("size", "RPE") else "left")
     pairs = list(zip(life.dialogue.exchanges, life.added, strict=True))
@@ -78,5 +80,6 @@ def _recalled(life: Life, question: str, params: Params) -> Table:
     for memory, meaning, salience in zip(recalled[: life.k], *terms_of(recalled, params), strict=False):
         numbers = memory.score, meaning, salience, memory.similarity, memory.strength
         style = "bold green" if memory.observation == statement else None
-        table.add_row(*(f"{number:.2f}" for number in numbers), f"{memory.rpe:+.2f}", memory.tier, escape(memory.observation), style=style)  # fmt: skip
+        cells = [f"{number:.2f}" for number in numbers] + [f"{memory.rpe:+.2f}", memory.tier]
+        table.add_row(*cells, escape(memory.observation), style=style)
     return table

@@ -11,8 +11,11 @@ import random
 import re
 
 from examples.assistant import talk
-from examples.assistant.topics import TOPICS, Kind, Topic
+from examples.assistant.delights import DELIGHTS
+from examples.assistant.harms import HARMS
+from examples.assistant.topic import Kind, Topic
 
+TOPICS = HARMS + DELIGHTS
 KINDS: tuple[Kind, ...] = ("allergy", "harm", "delight")
 START = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC)
 A_DAY = 7.0  # exchanges, on average
@@ -22,12 +25,11 @@ FELT = 0.75  # of the facts are told with a word of feeling
 PRESSED = 0.06  # of ordinary exchanges end with a button, four fifths of them with a like
 STIRRED = 0.02  # of the exchanges are upsets, and as many are joys
 
-STOP_WORDS = frozenset(
-    """a about above after again all am an and any are as at be because been before but by can could did do does for from
-    get give go had has have he her him his how i if in into is it its just like make me more my no not of off on one or
-    our out over put shall she should so some still than that the their them then there these they thing this those to
-    too until up us was we were what when where which while who will with would you your""".split()
-)
+_STOP_WORDS = """a about above after again all am an and any are as at be because been before but by can could did do
+    does for from get give go had has have he her him his how i if in into is it its just like make me more my no not
+    of off on one or our out over put shall she should so some still than that the their them then there these they
+    thing this those to too until up us was we were what when where which while who will with would you your"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 @dataclasses.dataclass(frozen=True)
