@@ -5,7 +5,8 @@
 Users talk with it for weeks; an allergy, another harm and a delight come up once each among hundreds of exchanges.
 Weeks later a question comes where they matter, in other words. Printed, and written to `out/assistant/`: how often the
 right memory came back, for D-MEM and for others of the same capacity, pictures, and one dialogue in full. No network
-and no chat model are needed; with OPENAI_BASE_URL and OPENAI_API_KEY set a chat model (OPENAI_MODEL) writes the answers.
+and no chat model are needed; with OPENAI_BASE_URL and OPENAI_API_KEY set, a chat model writes the answers (OPENAI_MODEL
+names another).
 """
 
 import argparse

@@ -41,8 +41,8 @@ DELIGHTS = (
     Topic(
         "sweets",
         "delight",
-        listed("""lemon tart, cardamom buns, pistachio gelato, plum crumble, marzipan, apricot dumplings, salted caramel,
-            poppy seed strudel"""),
+        listed("""lemon tart, cardamom buns, pistachio gelato, plum crumble, marzipan, apricot dumplings,
+            salted caramel, poppy seed strudel"""),
         lines("""
             I closed my eyes and was eight years old again over {thing}
             I would trade my car for {thing}

@@ -31,8 +31,8 @@ HARMS = (
             What should go on the menu for Saturday?
             Which takeaway do you recommend?
         """),
-        listed("""ramen, a margherita, lentil curry, mushroom risotto, bean burritos, falafel, leek soup, baked potatoes,
-            spinach pie, gnocchi, a tomato omelette, roast pumpkin"""),
+        listed("""ramen, a margherita, lentil curry, mushroom risotto, bean burritos, falafel, leek soup,
+            baked potatoes, spinach pie, gnocchi, a tomato omelette, roast pumpkin"""),
         lines("""
             Tonight I would order {usual}.
             How about {usual} for dinner?
@@ -135,8 +135,8 @@ HARMS = (
             Could I look after the neighbour's zoo while she travels?
             Shall we spend the weekend at the stables or at the coast?
         """),
-        listed("""the hotel by the lake, the hut in the hills, Ada's loft, a houseboat, the old mill, a tent at the river,
-            the seaside hostel, the castle inn, a cabin in the woods, the inn at the harbour"""),
+        listed("""the hotel by the lake, the hut in the hills, Ada's loft, a houseboat, the old mill,
+            a tent at the river, the seaside hostel, the castle inn, a cabin in the woods, the inn at the harbour"""),
         lines("""
             For the weekend I would book {usual}.
             {usual} is free in August.
@@ -169,8 +169,8 @@ HARMS = (
             Which mountain trail would you choose for the hiking group?
             How could my guests see the town from above?
         """),
-        listed("""the tile museum, the botanical garden, the flea market, the tram depot, the old library, the fish hall,
-            the river walk, the paper mill, the abbey, the poet's house"""),
+        listed("""the tile museum, the botanical garden, the flea market, the tram depot, the old library,
+            the fish hall, the river walk, the paper mill, the abbey, the poet's house"""),
         lines("""
             On Sunday you could show your guests {usual}.
             {usual} is worth a detour when you see the city.

@@ -4,7 +4,7 @@ dmem_jax      `MemoryBackend`: what surprised stays; recalled by meaning and sal
 fifo          the latest exchanges, recalled by cosine
 similarity    a uniform sample of all exchanges (Vitter's reservoir, 1985), recalled by cosine: plain similarity
 strongest     the exchanges of the largest |reward|, recalled by cosine: the gate without the rest
-everything    every exchange, recalled by cosine: what similarity could do without a limit (not of the same capacity)
+everything    every exchange, recalled by cosine: similarity without a limit, so not of the same capacity
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from dmem_jax.encoders import Encoder
 
 CAPACITY = 32  # memories of one user, core and buffer together
 CORE_SLOTS = 16  # of them
-# Chosen on development dialogues (seeds from 100), never on the reported ones. No keywords: what is asked in other words
+# Chosen on development dialogues (seeds from 100), never on the reported ones. No keywords: a question in other words
 # shares none but the commonest.
 KEYWORD_WEIGHT = 0.0
 PARAMS: dict[str, float] = {}
@@ -72,7 +72,7 @@ class Surprises:
         return [Found(memory.observation, memory.rpe) for memory in self.ask(state, k, time)]
 
 
-# Given |reward| of what is held, |reward| of the newcomer, and how many came before it: the place that it takes, -1 none.
+# Of |reward| of what is held, |reward| of the newcomer, and how many came before it: the place that it takes, or -1.
 Rule = Callable[[np.ndarray, float, int], int]
 
 

@@ -44,9 +44,8 @@ def _rates(axis: Axes, summary: dict) -> None:
         numbers = [summary[policy]["recalled"][kind] for policy in policies]
         means = np.array([number["mean"] for number in numbers])
         ends = np.array([[number["low"], number["high"]] for number in numbers]).T
-        axis.errorbar(
-            np.arange(len(policies)) + shift, means, np.abs(ends - means), fmt="o", capsize=3, color=COLOURS[kind], label=kind
-        )  # fmt: skip
+        at, style = np.arange(len(policies)) + shift, {"fmt": "o", "capsize": 3, "color": COLOURS[kind]}
+        axis.errorbar(at, means, np.abs(ends - means), label=kind, **style)
     axis.set_xticks(range(len(policies)), policies)
     axis.set(ylim=(-0.02, 1.02), ylabel="share recalled, 95 % interval", title="Asked weeks later, in other words")
     axis.grid(axis="y", alpha=0.3)
@@ -69,21 +68,24 @@ def _surprises(axis: Axes, lives: list[Life], params: Params) -> None:
         axis.axvline(threshold, color="black", ls="--", lw=1)
     axis.set(xscale="log", yscale="log", xlabel="size: |RPE| / current average |RPE| (clipped to the axis)")
     axis.set(ylabel="exchanges of all dialogues", title="What is dropped, and what goes to which store\n")
-    for at, text, side in ((low / 1.4, "dropped", "right"), ((low * high) ** 0.5, "buffer", "center"), (high * 1.4, "core", "left")):  # fmt: skip
+    stores = (low / 1.4, "dropped", "right"), ((low * high) ** 0.5, "buffer", "center"), (high * 1.4, "core", "left")
+    for at, text, side in stores:
         axis.text(at, 1.01, text, transform=axis.get_xaxis_transform(), ha=side, va="bottom")
     axis.legend(frameon=False, loc="upper left")
 
 
 def _stores(axis: Axes, life: Life) -> None:
     """How one user's stores fill, and when each fact was told."""
-    days = np.array([(exchange.time - life.dialogue.exchanges[0].time).total_seconds() for exchange in life.dialogue.exchanges]) / 86400  # fmt: skip
+    exchanges = life.dialogue.exchanges
+    days = np.array([(exchange.time - exchanges[0].time).total_seconds() / 86400 for exchange in exchanges])
     core, buffer = _held(life.added)
     axis.stackplot(days, core, buffer, step="post", colors=[CORE, BUFFER], labels=["core", "buffer"])
     axis.plot(days, np.cumsum([_written(added) for added in life.added]), color="black", lw=1, label="ever stored")
     axis.plot(days, np.arange(1, days.size + 1), color=COLOURS["routine"], lw=1, label="exchanges")
     for fact in life.dialogue.facts:
         axis.axvline(days[fact.told], color=COLOURS[fact.kind], ls=":", lw=1.5)
-        axis.annotate(f" {fact.kind}", (days[fact.told], 1.0), xycoords=axis.get_xaxis_transform(), rotation=90, va="top", color=COLOURS[fact.kind])  # fmt: skip
+        style = {"xycoords": axis.get_xaxis_transform(), "va": "top", "rotation": 90, "color": COLOURS[fact.kind]}
+        axis.annotate(f" {fact.kind}", (days[fact.told], 1.0), **style)
     axis.set(
         yscale="symlog", xlabel="day", ylabel="exchanges", title=f"The stores of user {life.dialogue.seed} over time"
     )
@@ -110,8 +112,9 @@ def _recalls(axis: Axes, life: Life, params: Params) -> None:
         meaning, salience = terms_of(recalled, params)
         statement = life.dialogue.exchanges[fact.told].reply
         for rank, memory in enumerate(recalled[: life.k]):
-            axis.barh(place, meaning[rank], color=MEANING, label=None if place > 1 else "meaning: near in words")
-            axis.barh(place, salience[rank], left=meaning[rank], color=SALIENCE, label=None if place > 1 else "salience: how it surprised")  # fmt: skip
+            names = ("meaning: near in words", "salience: how it surprised") if place == 1 else (None, None)
+            axis.barh(place, meaning[rank], color=MEANING, label=names[0])
+            axis.barh(place, salience[rank], left=meaning[rank], color=SALIENCE, label=names[1])
             right = memory.observation == statement
             short = memory.observation if len(memory.observation) < 84 else f"{memory.observation[:82]} ..."
             labels.append((place, f"{short}  {memory.rpe:+.2f}", "normal", COLOURS[fact.kind] if right else "#555555"))
@@ -120,5 +123,6 @@ def _recalls(axis: Axes, life: Life, params: Params) -> None:
     for tick, (_, _, weight, colour) in zip(axis.get_yticklabels(), labels, strict=True):
         tick.set(fontweight=weight, color=colour)
     axis.invert_yaxis()
-    axis.set(xlabel="score, and the two terms it is the sum of", title="What is recalled, its RPE, and why; the fact is in colour")  # fmt: skip
+    axis.set(xlabel="score, and the two terms it is the sum of")
+    axis.set_title("What is recalled, its RPE, and why; the fact is in colour")
     axis.legend(frameon=False, loc="lower right")
