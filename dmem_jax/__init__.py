@@ -10,9 +10,12 @@ from dmem_jax.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     CheckpointError,
+    ClosedError,
+    DatabaseError,
     DmemError,
     MissingExtraError,
     ProcessLostError,
+    UnknownMemoryError,
 )
 from dmem_jax.inputs import experience, no_experience, query
 from dmem_jax.memory import attend, rebase, recall, reinforce, renew, step, write, write_many
@@ -51,8 +54,10 @@ __all__ = [
     "ArgumentValueError",
     "Attention",
     "CheckpointError",
+    "ClosedError",
     "Config",
     "ConsolidationReport",
+    "DatabaseError",
     "DmemError",
     "Experience",
     "Memory",
@@ -71,6 +76,7 @@ __all__ = [
     "StepInfo",
     "Store",
     "Tier",
+    "UnknownMemoryError",
     "WriteInfo",
     "__version__",
     "attend",

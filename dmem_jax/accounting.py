@@ -34,6 +34,7 @@ def account(
         id=placed.id,
         tier=placed.tier,
         slot=placed.slot,
+        rpe=jnp.where(verdict.valid, experience.rpe, 0.0),
         size=jnp.where(verdict.valid, verdict.size, 0.0),
         gate=jnp.where(verdict.valid, verdict.opening, 0.0),
         evicted_id=placed.evicted_id,

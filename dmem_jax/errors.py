@@ -25,6 +25,20 @@ class CheckpointError(DmemError, OSError):
     """A checkpoint, or a saved index, is damaged, or could not be written. The message names the file or folder."""
 
 
+class ClosedError(DmemError, RuntimeError):
+    """A backend was used after it was closed."""
+
+
+class DatabaseError(DmemError, OSError):
+    """The database cannot be opened, read or written, or is not ours. The message names it; nothing of it was lost."""
+
+
+class UnknownMemoryError(DmemError, KeyError):
+    """No memory has this id (any more). The message names it."""
+
+    __str__ = Exception.__str__  # KeyError's own shows a message in quotes
+
+
 def shown(given: object) -> str:
     """What came, short enough to stand in a message."""
     try:

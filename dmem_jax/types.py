@@ -226,6 +226,7 @@ class WriteInfo:
     id: Int32[Array, "*b"]  # of the memory that now holds it
     tier: Int32[Array, "*b"]  # a Tier
     slot: Int32[Array, "*b"]  # within its tier; (Tier.BUFFER, buffer_capacity) where nothing was written
+    rpe: Float32[Array, "*b"]  # signed, reward units: as given, or as Config.signal makes it
     size: Float32[Array, "*b"]  # surprise in multiples of the current scale
     gate: Float32[Array, "*b"]  # in (0, 1)
     evicted_id: Int32[Array, "*b"]  # gone for good

@@ -1,0 +1,589 @@
+"""`MemoryBackend`: the memory of an agent that speaks, in a file (or a Postgres database), for many users.
+
+What is kept, where, and what is recalled the core decides; here texts become embeddings, rewards become surprises, and
+what changed is committed before a call returns.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from dmem_jax import inputs
+from dmem_jax.agent.asynchronous import AsyncTwins
+from dmem_jax.agent.checks import check_encoder, number, several, text, vector, whole
+from dmem_jax.agent.database import Database, Document, Transaction
+from dmem_jax.agent.metadata import check_metadata, matching
+from dmem_jax.agent.namespace import Held, Namespace
+from dmem_jax.agent.records import Added, Recalled, Stored
+from dmem_jax.agent.times import Clock, from_microseconds, microseconds, now_in_utc, seconds, utc
+from dmem_jax.agent.upkeep import Upkeep
+from dmem_jax.config import Config, StoreDtype
+from dmem_jax.encoders import Encoder
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ClosedError, UnknownMemoryError, shown
+from dmem_jax.params import Params
+from dmem_jax.types import Route
+
+Critic = Callable[[str, str | None, float | None, str | None], float]
+Signal = Literal["value", "reward", "novelty"]
+
+_DAY = 86_400.0  # seconds, the clock's unit
+_HALF_LIFE = 90 * _DAY
+_LOADED = 256  # namespaces that stay in this process's memory
+
+
+class MemoryBackend(AsyncTwins):
+    """An agent's memory that outlives the process. Any number of threads may use one; several processes may open the
+    same database, and each sees what the others have committed.
+
+        with MemoryBackend("memory.db", encoder=TextEncoder.from_pretrained("all-MiniLM-L6-v2")) as backend:
+            backend.add_memory("I am allergic to peanuts", reward=-5.0, namespace="ann")
+            backend.get_relevant_memories("What shall we cook?", namespace="ann")
+
+    Every method has an async twin: `aadd_memory` and so on.
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] = "memory.db",
+        *,
+        encoder: Encoder,
+        capacity: tuple[int, int] = (256, 3840),
+        signal: Signal | Critic = "value",
+        params: Mapping[str, float] | None = None,
+        keyword_weight: float = 0.5,
+        store_dtype: StoreDtype = "float32",
+        clock: Clock = now_in_utc,
+        upkeep_every: float | None = None,
+        read_only: bool = False,
+    ):
+        """Opens the database, or makes it.
+
+        Args:
+          database: path of a SQLite file; ":memory:"; or a URL of SQLAlchemy's, "postgresql+psycopg://...".
+          encoder: texts to vectors; see `dmem_jax.encoders`. The database remembers its name.
+          capacity: memories that the core and the buffer of each namespace hold.
+          signal: where surprise comes from. "value": reward - what was expected there, which is learnt from the
+            rewards as they come; "reward": the reward itself; "novelty": how unlike all that is known it is, plus the
+            former if there is a reward; a function (observation, action, reward, next_observation) -> the reward that
+            was to be expected. Without a reward it is novelty in any case.
+          params: changes of `Params`, by name. Times are in seconds; half-lives are 90 days by default.
+          keyword_weight: of BM25 (over the best one's), on top of the cosine, >= 0; 0: no keywords.
+          store_dtype: as `Config.store_dtype`; "int8" takes a quarter of the bytes.
+          clock: gives the time; without a zone it is UTC.
+          upkeep_every: seconds between consolidations in the background; None: only when asked.
+          read_only: never writes; recalls are not counted then.
+
+        Raises:
+          ArgumentTypeError, ArgumentValueError: named. DatabaseError: it cannot be opened, is damaged, is of a newer
+          version, or was made with another encoder, or size of vector.
+        """
+        check_encoder(encoder)
+        self._encoder = encoder
+        if not isinstance(capacity, tuple) or len(capacity) != 2:
+            raise ArgumentTypeError(f"capacity: expected (core, buffer), got {shown(capacity)}.")
+        if signal not in ("value", "reward", "novelty") and not callable(signal):
+            raise ArgumentValueError(
+                f'signal: expected "value", "reward", "novelty" or a function, got {shown(signal)}.'
+            )
+        self._signal = signal
+        self._keyword_weight = number("keyword_weight", keyword_weight, least=0.0)
+        if not callable(clock):
+            raise ArgumentTypeError(f"clock: expected a function that gives a datetime, got {shown(clock)}.")
+        self._clock = clock
+        core, buffer = capacity
+        self.config = Config(
+            embedding_dim=encoder.dim,
+            core_capacity=core,
+            buffer_capacity=buffer,
+            signal="novelty",  # with a weight of 0 where it does not count
+            duplicates="search",
+            store_dtype=store_dtype,
+        )
+        half_lives = {"half_life": _HALF_LIFE, "disaster_half_life": _HALF_LIFE}
+        self._params = Params.default(self.config, **(half_lives | dict(params or {})))
+        self._novelty_weight = float(self._params.novelty_weight)
+        about = {"embedding size": str(encoder.dim), "encoder": encoder.name, "store_dtype": store_dtype}
+        self._database = Database(database, about=about, read_only=read_only)
+        self._spaces: collections.OrderedDict[str, Namespace] = collections.OrderedDict()
+        self._spaces_lock = threading.Lock()
+        self._closed = False
+        self._upkeep = None
+        if upkeep_every is not None and not read_only:
+            self._upkeep = Upkeep(self._look_after, number("upkeep_every", upkeep_every, above=0.0))
+
+    # ---- adding
+
+    def add_memory(
+        self,
+        observation: str,
+        action: str | None = None,
+        reward: float | None = None,
+        next_observation: str | None = None,
+        *,
+        namespace: str = "default",
+        rpe: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        time: datetime | None = None,
+        embedding: Any = None,
+    ) -> Added:
+        """An experience: kept if it surprises. When it returns, what became of it is in the database.
+
+        The same action in nearly the same place is one memory, which counts how often; with the opposite outcome it
+        contradicts, and both are kept.
+
+        Args:
+          observation: where the outcome was met: what was seen, asked, or to be done. This is what later queries are
+            compared with.
+          action: what was done.
+          reward: how well it went, in any unit, but always the same.
+          next_observation: what followed.
+          rpe: the surprise itself, if the caller knows it better; reward units, signed.
+          metadata: JSON, for filters.
+          time: when it happened; without a zone it is UTC. Default: now.
+          embedding: of the observation, [D], if the caller has it already.
+
+        Raises:
+          ArgumentTypeError, ArgumentValueError: named; nothing is changed then. DatabaseError: it could not be
+          written; the memory is as it was. ClosedError.
+        """
+        self._check_open()
+        observation = text("observation", observation)
+        action, next_observation = (
+            text("action", action, none=True),
+            text("next_observation", next_observation, none=True),
+        )
+        metadata = check_metadata({} if metadata is None else metadata)
+        namespace = text("namespace", namespace)
+        at = self._now() if time is None else utc(time, "time")
+        given = self._surprise(observation, action, reward, next_observation, rpe)
+        given |= {
+            "embedding": self._embedding("observation", observation, embedding),
+            "task": _action_number(action),
+            "time": seconds(at, "time"),
+        }
+        stamp = microseconds(at)
+        document = Document(
+            document=-1, observation=observation, action=action, next_observation=next_observation,
+            rewarded=reward is not None, metadata=metadata, created=stamp, updated=stamp,
+        )  # fmt: skip
+        with self._writing(namespace, create=True) as (space, transaction):
+            info = space.write(transaction, given, document, _joined)
+        route = Route(int(info.route))
+        return Added(
+            id=int(info.id) if info.id >= 0 else None,
+            route=route.name.lower(),
+            rpe=float(info.rpe),
+            size=float(info.size),
+            gate=float(info.gate),
+            evicted_id=int(info.evicted_id) if info.evicted_id >= 0 else None,
+        )
+
+    # ---- asking
+
+    def get_relevant_memories(
+        self,
+        state: str,
+        k: int = 8,
+        *,
+        namespace: str = "default",
+        filter: Mapping[str, Any] | None = None,
+        sign: int = 0,
+        min_similarity: float | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        count: bool = True,
+        embedding: Any = None,
+    ) -> list[Recalled]:
+        """What matters for `state`, best first: nearness of meaning and of words, mixed with how surprising it was and
+        how well it has proved itself.
+
+        Args:
+          k: how many at most, >= 0.
+          filter: of metadata, {"key": value} or {"key": {"$gt": value}}; see `dmem_jax.agent.metadata`.
+          sign: 1 delights only (rpe >= 0), -1 disasters only.
+          min_similarity: least cosine.
+          since, until: when it happened.
+          count: the recall is counted (in `recalls`): only counts move.
+          embedding: of the state, [D], if the caller has it already.
+
+        Returns:
+          At most `k` memories; none for a namespace that does not exist, which does not make it.
+        """
+        self._check_open()
+        state, namespace = text("state", state), text("namespace", namespace)
+        k = whole("k", k, 0)
+        fits = None if filter is None else matching(filter)
+        if sign not in (-1, 0, 1):
+            raise ArgumentValueError(f"sign: expected -1, 0 or 1, got {shown(sign)}.")
+        least = -2.0 if min_similarity is None else number("min_similarity", min_similarity)
+        now = seconds(self._now(), "clock()")
+        ages = {
+            name: max(0, now - seconds(at, argument))
+            for name, argument, at in (("max_age", "since", since), ("min_age", "until", until))
+            if at is not None
+        }
+        if since is not None and until is not None and utc(since, "since") > utc(until, "until"):
+            raise ArgumentValueError(f"since: expected a time before until, got {since} and {until}.")
+        vector_ = self._embedding("state", state, embedding)
+        query = inputs.query(self.config, vector_, sign=sign, time=now, **ages)
+        with self._reading(namespace) as space:
+            if space is None or not space.slot_of or k == 0:
+                return []
+            recall, found = space.recall(
+                query, min(k, len(space.slot_of)), text=state, keyword_weight=self._keyword_weight, least=least,
+                allowed=None if fits is None else space.allowed(fits),
+            )  # fmt: skip
+            if count and not self._database.read_only:
+                space.count(recall)
+            return [Recalled(**_record(namespace, held), **scores) for held, scores in found]
+
+    def get(self, id: int, *, namespace: str = "default") -> Stored | None:
+        """The memory of this id; None where there is none."""
+        found = self._stored([whole("id", id, 0)], text("namespace", namespace))
+        return found[0] if found else None
+
+    def namespaces(self) -> list[str]:
+        """All that hold, or held, a memory."""
+        self._check_open()
+        with self._database.reading() as transaction:
+            return transaction.names()
+
+    def stats(self, namespace: str = "default") -> dict[str, float]:
+        """`dmem_jax.monitor.summary` of a namespace, flat numbers for a log; {} where there is none."""
+        from dmem_jax import monitor
+
+        self._check_open()
+        with self._reading(text("namespace", namespace)) as space:
+            if space is None:
+                return {}
+            told = monitor.summary(space.config, space.params, space.memory)
+            return {name: float(value) for name, value in told.items() if np.ndim(value) == 0}
+
+    def list(
+        self,
+        *,
+        namespace: str = "default",
+        limit: int = 100,
+        after: int | None = None,
+        filter: Mapping[str, Any] | None = None,
+    ) -> list[Stored]:
+        """A page of all memories, in the order in which they came: the `limit` next ones with ids beyond `after`. With
+        the last id of each page as the next `after` no memory comes twice, and none that stays is left out, whatever
+        happens meanwhile."""
+        self._check_open()
+        limit, after = whole("limit", limit, 0), -1 if after is None else whole("after", after, -1)
+        namespace = text("namespace", namespace)
+        fits = matching(filter or {})
+        with self._reading(namespace) as space:
+            if space is None:
+                return []
+            ids = sorted(id_ for id_ in space.slot_of if id_ > after)
+            page: list[int] = []
+            for id_ in ids:
+                if len(page) == limit:
+                    break
+                if filter is None or fits(space.document_of(id_).metadata):
+                    page.append(id_)
+            now = seconds(self._now(), "clock()")
+            return [Stored(**_record(namespace, held)) for held in space.held(page, now)]
+
+    # ---- changing
+
+    def feedback(
+        self,
+        memories: Iterable[Stored | int] | Stored | int,
+        rpe: float,
+        *,
+        namespace: str = "default",
+        used: Sequence[float] | None = None,
+    ) -> int:
+        """What came of what was recalled: it led to something better (rpe > 0) or worse than it foretold, which
+        strengthens or weakens it; or to just that (0), which renews it.
+
+        Args:
+          memories: recalled ones, or ids: those that the decision stood on.
+          rpe: reward units.
+          used: weight of each, in [0, 1]; default 1.
+
+        Returns:
+          How many of them there still are.
+        """
+        self._check_open()
+        ids = _ids(memories)
+        rpe = number("rpe", rpe)
+        weights = [1.0] * len(ids) if used is None else [number("used", each, least=0.0) for each in used]
+        if len(weights) != len(ids):
+            raise ArgumentValueError(f"used: expected a weight for each of {len(ids)} memories, got {len(weights)}.")
+        now = seconds(self._now(), "clock()")
+        with self._writing(text("namespace", namespace)) as (space, transaction):
+            return 0 if space is None else space.reinforce(transaction, dict(zip(ids, weights, strict=True)), rpe, now)
+
+    def update(
+        self,
+        id: int,
+        *,
+        observation: str | None = None,
+        action: str | None = None,
+        next_observation: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        namespace: str = "default",
+        embedding: Any = None,
+    ) -> Stored:
+        """A memory with another text, or other metadata; what is not given stays, the time of its making too.
+
+        Raises:
+          UnknownMemoryError: there is none of this id.
+        """
+        self._check_open()
+        id_, namespace = whole("id", id, 0), text("namespace", namespace)
+        changes: dict[str, Any] = {
+            name: text(name, given)
+            for name, given in (
+                ("observation", observation),
+                ("action", action),
+                ("next_observation", next_observation),
+            )
+            if given is not None
+        }
+        if metadata is not None:
+            changes["metadata"] = check_metadata(metadata)
+        moved = None
+        if observation is not None or embedding is not None:
+            moved = self._embedding("observation", observation or "", embedding)
+        at = self._now()
+        with self._writing(namespace) as (space, transaction):
+            if space is None or id_ not in space.slot_of:
+                raise UnknownMemoryError(f"id: namespace {namespace!r} has no memory {id_}.")
+            document = dataclasses.replace(space.document_of(id_), updated=microseconds(at), **changes)
+            space.replace(transaction, id_, document, moved, _action_number(document.action))
+            return Stored(**_record(namespace, space.held([id_], seconds(at, "clock()"))[0]))
+
+    def delete(self, memories: Iterable[Stored | int] | Stored | int, *, namespace: str = "default") -> int:
+        """Forgets them for good, by every path. How many there were."""
+        self._check_open()
+        ids = _ids(memories)
+        with self._writing(text("namespace", namespace)) as (space, transaction):
+            return 0 if space is None else space.remove(transaction, ids)
+
+    def clear(self, namespace: str = "default") -> int:
+        """Forgets a namespace, and what was learnt in it; no other is touched. How many memories there were."""
+        self._check_open()
+        with self._writing(text("namespace", namespace)) as (space, transaction):
+            return 0 if space is None else space.drop(transaction)
+
+    def consolidate(self, namespace: str | None = None) -> dict[str, int]:
+        """A rest: forgets what is weak, merges what says the same, promotes what proved itself; of one namespace, or of
+        all. Counts of what it did."""
+        self._check_open()
+        names = self.namespaces() if namespace is None else [text("namespace", namespace)]
+        total: collections.Counter[str] = collections.Counter(forgotten=0, merged=0, promoted=0, demoted=0)
+        for name in names:
+            with self._writing(name) as (space, transaction):
+                if space is not None:
+                    total.update(space.consolidate(transaction, seconds(self._now(), "clock()")))
+        return dict(total)
+
+    # ---- its life
+
+    def close(self) -> None:
+        """Waits for what is under way, writes what is left to write, and lets go of the database. What is called
+        afterwards raises ClosedError; a second close does nothing."""
+        with self._spaces_lock:
+            if self._closed:
+                return
+            self._closed = True
+            spaces = list(self._spaces.values())
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        try:
+            for space in spaces:
+                self._settle(space)
+        finally:
+            self._database.close()
+
+    def __enter__(self) -> "MemoryBackend":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- within
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this MemoryBackend is closed.")
+
+    def _now(self) -> datetime:
+        return utc(self._clock(), "clock()")
+
+    def _embedding(self, name: str, text_: str, given: Any) -> np.ndarray:
+        if given is None:
+            given = self._encoder([text_])[0]
+            name = f"the encoder's vector of {name}"
+        else:
+            name = "embedding"
+        return vector(name, given, self.config.embedding_dim)
+
+    def _surprise(
+        self,
+        observation: str,
+        action: str | None,
+        reward: float | None,
+        next_observation: str | None,
+        rpe: float | None,
+    ) -> dict[str, Any]:
+        """What the core is told of it."""
+        reward_ = 0.0 if reward is None else number("reward", reward)
+        expected, told = 0.0, None if rpe is None else number("rpe", rpe)
+        critic = callable(self._signal)
+        if callable(self._signal):
+            expected = number("signal(...)", self._signal(observation, action, reward, next_observation))
+        elif self._signal == "reward" and reward is not None and told is None:
+            told = reward_
+        by_novelty = told is None and (reward is None or self._signal == "novelty")
+        return {
+            "reward": reward_,
+            "rewarded": reward is not None,
+            "expected": expected,
+            "has_critic": critic,
+            "rpe": 0.0 if told is None else told,
+            "has_rpe": told is not None,
+            "novelty_weight": self._novelty_weight if by_novelty else 0.0,
+        }
+
+    def _stored(self, ids: Sequence[int], namespace: str) -> Sequence[Stored]:
+        self._check_open()
+        now = seconds(self._now(), "clock()")
+        with self._reading(namespace) as space:
+            here = [] if space is None else [id_ for id_ in ids if id_ in space.slot_of]
+            return [] if space is None else [Stored(**_record(namespace, held)) for held in space.held(here, now)]
+
+    def _space(self, name: str) -> Namespace:
+        """In this process's memory; those that were used least lately make room."""
+        with self._spaces_lock:
+            self._check_open()
+            space = self._spaces.get(name)
+            if space is None:
+                keywords = self._keyword_weight > 0
+                space = self._spaces[name] = Namespace(name, self.config, self._params, keywords=keywords)
+            self._spaces.move_to_end(name)
+            spare = [] if len(self._spaces) <= _LOADED else [next(iter(self._spaces.values()))]
+        for old in spare:
+            if old is not space and old.lock.acquire(blocking=False):
+                try:
+                    self._settle(old)
+                    with self._spaces_lock:
+                        self._spaces.pop(old.name, None)
+                    old.forget()
+                finally:
+                    old.lock.release()
+        return space
+
+    def _drop_unused(self, space: Namespace) -> None:
+        """A name that was only asked for leaves nothing behind."""
+        with self._spaces_lock:
+            if self._spaces.get(space.name) is space:
+                del self._spaces[space.name]
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[Namespace | None]:
+        """The namespace as the database has it now; None where there is none."""
+        space = self._space(name)
+        with space.lock:
+            self._check_open()
+            try:
+                with self._database.reading() as transaction:
+                    known = space.catch_up(transaction, self._database.name)
+                if not known:
+                    self._drop_unused(space)
+                yield space if known else None
+            except BaseException:
+                space.forget()
+                raise
+
+    @contextlib.contextmanager
+    def _writing(self, name: str, *, create: bool = False) -> Iterator[tuple[Any, Transaction]]:
+        """The same, to be changed: with the block's end it is committed, or, after an error, as it was."""
+        space = self._space(name)
+        with space.lock:
+            self._check_open()
+            try:
+                with self._database.writing() as transaction:
+                    known = space.catch_up(transaction, self._database.name, create=create)
+                    yield space if known else None, transaction
+                if not known:
+                    self._drop_unused(space)
+            except UnknownMemoryError:
+                raise  # nothing was done
+            except BaseException:
+                space.forget()
+                raise
+
+    def _settle(self, space: Namespace) -> None:
+        """Counts of recalls that the database does not have yet."""
+        if self._database.read_only:
+            return
+        with space.lock:
+            if space.has_uncounted:
+                try:
+                    with self._database.writing() as transaction:
+                        if space.catch_up(transaction, self._database.name):
+                            space.save_counts(transaction)
+                except BaseException:
+                    space.forget()
+                    raise
+
+    def _look_after(self) -> None:
+        """What the upkeep does: a rest for each namespace that has changed since its last one."""
+        with self._spaces_lock:
+            names = [] if self._closed else [space.name for space in self._spaces.values() if space.changed]
+        for name in names:
+            self.consolidate(name)
+
+
+def _record(namespace: str, held: Held) -> dict[str, Any]:
+    row, document = held.row, held.document
+    return {
+        "id": row["id"],
+        "namespace": namespace,
+        "observation": document.observation,
+        "action": document.action,
+        "next_observation": document.next_observation,
+        "reward": row["reward"] if document.rewarded else None,
+        "rpe": row["rpe"],
+        "strength": held.strength,
+        "contradicted": row["contradicted"],
+        "count": row["count"],
+        "recalls": row["recalls"],
+        "tier": held.tier,
+        "created_at": from_microseconds(document.created),
+        "updated_at": from_microseconds(document.updated),
+        "metadata": check_metadata(document.metadata),  # a copy
+    }
+
+
+def _joined(new: Document, old: Document) -> Document:
+    """The texts of a memory that merged: the newcomer's, if the core took it in for the greater surprise."""
+    metadata = {**old.metadata, **new.metadata}
+    return dataclasses.replace(new, created=min(old.created, new.created), metadata=metadata)
+
+
+def _action_number(action: str | None) -> int:
+    """int32: what was done in two experiences is the same, or (nearly always) it is not."""
+    return 0 if action is None else zlib.crc32(action.casefold().strip().encode()) >> 1
+
+
+def _ids(memories: Any) -> list[int]:
+    each = [memories] if isinstance(memories, (Stored, int)) else several("memories", memories)
+    return [memory.id if isinstance(memory, Stored) else whole("memories", memory, 0) for memory in each]

@@ -1,0 +1,386 @@
+"""One user's memory, in step with the database: arrays of the core, the texts of its slots, and what was learnt.
+
+Nothing here decides what is kept or recalled: it carries what the core decided into rows, and rows back into arrays.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmem_jax.agent import core
+from dmem_jax.agent.database import Document, Transaction
+from dmem_jax.agent.learning import newborn
+from dmem_jax.agent.rows import (
+    Row,
+    columns_of,
+    filled,
+    packed,
+    pool_slot_of,
+    put,
+    row_of,
+    state_of,
+    unpacked,
+    with_state,
+)
+from dmem_jax.agent.texts import Texts
+from dmem_jax.allocation import init
+from dmem_jax.config import Config
+from dmem_jax.errors import DatabaseError
+from dmem_jax.params import Params
+from dmem_jax.types import Memory, Query, Recall, Tier, WriteInfo
+
+_FIRST_BUFFER = 256  # slots of a buffer at first; it doubles when it is full, up to what was asked for
+_CHUNK = 64  # slots that are read or placed at once
+_RELOAD = 4096  # slots that another process may have changed before all are read anew
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Held:
+    """A memory as the arrays hold it, with its texts."""
+
+    row: Row
+    slot: int  # of the pool
+    tier: str
+    strength: float  # by now, reward units
+    document: Document
+
+
+class Namespace:
+    """The caller holds `lock` around everything, and a transaction around what changes it. Whatever fails in between
+    may have left it half done: `forget` then, and the next `catch_up` reads all from the database."""
+
+    def __init__(self, name: str, config: Config, params: Params, *, keywords: bool):
+        self.name = name
+        self.lock = threading.RLock()
+        self.changed = False  # since it was consolidated
+        self.params = params
+        self._full_config = config
+        self._with_keywords = keywords
+        self.forget()
+
+    def forget(self) -> None:
+        """All that it holds in this process."""
+        self._id: int | None = None
+        self._revision = -1
+        self._uncounted: set[int] = set()  # slots of recalled memories, which the database doesn't know yet
+        self._texts = Texts(keywords=self._with_keywords)
+        first = min(self._full_config.buffer_capacity, _FIRST_BUFFER)
+        self.config = dataclasses.replace(self._full_config, buffer_capacity=first)
+        self._memory: Memory | None = None
+        self._learner = None
+        self._next_document = 0
+        self._document_at = np.full(self.config.pool_capacity, -1, np.int32)
+        self._id_at = np.full(self.config.pool_capacity, -1, np.int32)
+        self.slot_of: dict[int, int] = {}
+        """Pool slot of each memory, by id."""
+
+    @property
+    def memory(self) -> Memory:
+        """The arrays as they are; what changes the namespace donates them."""
+        assert self._memory is not None
+        return self._memory
+
+    # ---- in step with the database
+
+    def catch_up(self, transaction: Transaction, database: str, *, create: bool = False) -> bool:
+        """Whether there is such a namespace; it is then as the database has it. `database`: its name in messages."""
+        if self._id is not None and transaction.revision(self._id) == self._revision:
+            return True
+        found = transaction.namespace(self.name)
+        if found is None and create:
+            self._memory, self._learner = init(self.config, jnp.int32(0)), newborn(self.config.embedding_dim)
+            found = transaction.add_namespace(self.name, self._state())
+        if found is None:
+            self.forget()
+            return False
+        changed = transaction.slots_since(found.id, self._revision) if found.id == self._id else None
+        if changed is None or len(changed) > _RELOAD:
+            self.forget()
+            self._load(transaction.slots_since(found.id, -1), transaction.documents(found.id, None), database)
+        else:
+            held = [columns["document"] for columns in changed if columns["id"] >= 0]
+            self._follow(changed, transaction.documents(found.id, held), database)
+        like = self._whole_state()
+        state = unpacked(found.state, like, database)
+        self._memory = with_state(self.memory, state["memory"])
+        self._learner, self._next_document = state["learner"], int(state["next_document"])
+        self._id, self._revision = found.id, found.revision
+        return True
+
+    def save(self, transaction: Transaction, rows: dict[int, Row], new: Iterable[Document] = ()) -> None:
+        """What changed: `rows` by pool slot, and the documents that are `new`, if a memory holds them. Recalls that
+        were counted since go along."""
+        assert self._id is not None
+        uncounted = sorted(self._uncounted - set(rows))
+        self._uncounted.clear()
+        rows = rows | {held.slot: held.row for held in self.held_at(uncounted, 0)}
+        before = {int(self._document_at[slot]) for slot in rows}
+        for slot, row in rows.items():
+            self._note(slot, row["id"], row["document"])
+        now = {int(self._document_at[slot]) for slot in rows}
+        new, gone = [document for document in new if document.document in now], before - now - {-1}
+        for document in new:
+            self._texts.put(document)
+        self._texts.drop(gone)
+        self._revision += 1
+        transaction.put_documents(self._id, new)
+        transaction.put_slots(self._id, [columns_of(self.config, *each, self._revision) for each in rows.items()])
+        transaction.drop_documents(self._id, gone)
+        transaction.save_namespace(self._id, self._revision, self._state())
+        self.changed = True
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether there are counts of recalls that the database does not have."""
+        return bool(self._uncounted)
+
+    def save_counts(self, transaction: Transaction) -> None:
+        """Of recalls, if some are not in the database yet."""
+        if self._uncounted:
+            self.save(transaction, {})
+
+    def drop(self, transaction: Transaction) -> int:
+        """All of it, for good. How many memories there were."""
+        assert self._id is not None
+        count = len(self.slot_of)
+        transaction.drop_namespace(self._id)
+        self.forget()
+        return count
+
+    # ---- what the core is asked to do
+
+    def write(
+        self,
+        transaction: Transaction,
+        given: dict[str, Any],
+        document: Document,
+        joined: Callable[[Document, Document], Document],
+    ) -> WriteInfo:
+        """An experience with its texts. `joined(new, old)`: the texts of a memory that the newcomer merged with."""
+        self._make_room()
+        document = dataclasses.replace(document, document=self._next_document)
+        self._next_document += 1
+        self._memory, self._learner, info, changed = core.written(
+            self.config, self.params, self._memory, self._learner, core.given(document=document.document, **given)
+        )
+        info, changed = jax.device_get((info, changed))
+        documents = [document]
+        if info.merged_id >= 0:
+            documents = [joined(document, self.document_of(int(info.merged_id)))]
+        rows = {slot: row_of(changed.rows, i) for i, slot in enumerate(changed.slot.tolist())}
+        rows.pop(self.config.pool_capacity, None)  # there were fewer
+        self.save(transaction, rows, documents)
+        return info
+
+    def recall(
+        self, query: Query, k: int, *, text: str, keyword_weight: float, least: float, allowed: np.ndarray | None
+    ) -> tuple[Recall, list[tuple[Held, dict[str, float]]]]:
+        """The `k` best with their scores, best first; and the recall as the core gave it, for `count`."""
+        some = np.ones(self.config.pool_capacity, bool) if allowed is None else allowed
+        keywords = self._texts.scores(text, some) if keyword_weight else np.zeros(some.size, np.float32)
+        config = self._asking(k)
+        recall, cosine = core.recalled(
+            config, self.params, self._memory, query, jnp.asarray(np.float32(keyword_weight) * keywords),
+            jnp.asarray(some), jnp.float32(least), jnp.int32(k),
+        )  # fmt: skip
+        found, cosine, slots = jax.device_get((recall, cosine, core.pool_slot(config, recall)))
+        held = self.held_at(slots[: int(found.valid.sum())].tolist(), int(query.time))
+        scores = [
+            {
+                "score": float(found.score[i]),
+                "similarity": float(cosine[i]),
+                "keyword": float(keywords[each.slot]),
+                "salience": float(found.salience[i]),
+            }
+            for i, each in enumerate(held)
+        ]
+        return recall, list(zip(held, scores, strict=True))
+
+    def count(self, recall: Recall) -> None:
+        """It was handed to the agent. The database learns of it with the next change."""
+        config = self._asking(recall.slot.size)
+        slots = np.asarray(core.pool_slot(config, recall))
+        self._memory = core.counted(config, self._memory, recall)
+        self._uncounted |= set(slots[slots < config.pool_capacity].tolist())
+
+    def reinforce(self, transaction: Transaction, used: dict[int, float], rpe: float, now: int) -> int:
+        """What came of memories, by id, with the weight of each; how many of them there still are."""
+        here = {self.slot_of[id_]: (id_, weight) for id_, weight in used.items() if id_ in self.slot_of}
+        if not here:
+            return 0
+        config = self._asking(len(here))
+        recall = core.recall_of(config, list(here), [id_ for id_, _ in here.values()])
+        weights = np.zeros(config.recalled, np.float32)
+        weights[: len(here)] = [weight for _, weight in here.values()]
+        self._memory, rows = core.reinforced(
+            config, self.params, self._memory, jnp.int32(now), recall, jnp.float32(rpe), jnp.asarray(weights)
+        )
+        rows = jax.device_get(rows)
+        self.save(transaction, {slot: row_of(rows, i) for i, slot in enumerate(here)})
+        return len(here)
+
+    def replace(
+        self, transaction: Transaction, id_: int, document: Document, embedding: np.ndarray | None, task: int
+    ) -> None:
+        """Another text, action and, unless it is None, place for a memory."""
+        slot = self.slot_of[id_]
+        if embedding is None:
+            self._memory = core.retold(self.config, self._memory, jnp.int32(slot), jnp.int32(task))
+        else:
+            self._memory = core.moved(
+                self.config, self._memory, jnp.int32(slot), jnp.asarray(embedding), jnp.int32(task)
+            )
+        self.save(transaction, self._rows_at([slot]), [document])
+
+    def remove(self, transaction: Transaction, ids: Iterable[int]) -> int:
+        """How many of `ids` there were."""
+        slots = sorted({self.slot_of[id_] for id_ in ids if id_ in self.slot_of})
+        if slots:
+            gone = np.zeros(self.config.pool_capacity, bool)
+            gone[slots] = True
+            self._memory = core.freed(self.config, self._memory, jnp.asarray(gone))
+            self.save(transaction, self._rows_at(slots))
+        return len(slots)
+
+    def consolidate(self, transaction: Transaction, now: int) -> dict[str, int]:
+        """Counts of what it did."""
+        self._memory, report, differs = core.consolidated(self.config, self.params, self._memory, jnp.int32(now))
+        slots = np.flatnonzero(np.asarray(differs)).tolist()
+        if slots:
+            self.save(transaction, self._rows_at(slots))
+        self.changed = False
+        return {name: int(getattr(report, name)) for name in ("forgotten", "merged", "promoted", "demoted")}
+
+    # ---- what it holds
+
+    def document_of(self, id_: int) -> Document:
+        """Of a memory that is there."""
+        return self._texts[int(self._document_at[self.slot_of[id_]])]
+
+    def allowed(self, fits: Callable[[dict[str, Any]], bool]) -> np.ndarray:
+        """bool [N]: slots of memories whose metadata fits."""
+        some = np.zeros(self.config.pool_capacity, bool)
+        for id_, slot in self.slot_of.items():
+            some[slot] = fits(self.document_of(id_).metadata)
+        return some
+
+    def held(self, ids: Sequence[int], now: int) -> list[Held]:
+        """Memories that are there, by id, in the same order."""
+        return self.held_at([self.slot_of[id_] for id_ in ids], now)
+
+    def held_at(self, slots: Sequence[int], now: int) -> list[Held]:
+        """Of pool slots that hold memories, in the same order."""
+        found = []
+        for slot, (row, strength) in zip(slots, self._told(slots, now), strict=True):
+            tier = Tier.CORE if slot < self.config.core_capacity else Tier.BUFFER
+            found.append(Held(row, slot, tier.name.lower(), strength, self._texts[row["document"]]))
+        return found
+
+    def _rows_at(self, slots: Sequence[int]) -> dict[int, Row]:
+        return {slot: row for slot, (row, _) in zip(slots, self._told(slots, 0), strict=True)}
+
+    def _told(self, slots: Sequence[int], now: int) -> list[tuple[Row, float]]:
+        found = []
+        for i in range(0, len(slots), _CHUNK):
+            some = np.asarray(slots[i : i + _CHUNK], np.int32)
+            padded = np.pad(some, (0, _CHUNK - some.size), constant_values=self.config.pool_capacity)
+            told = core.told(self.config, self.params, self._memory, jnp.int32(now), jnp.asarray(padded))
+            rows, strength = jax.device_get(told)
+            found += [(row_of(rows, j), float(strength[j])) for j in range(some.size)]
+        return found
+
+    # ---- within
+
+    def _load(self, slots: Sequence[Any], documents: Iterable[Document], database: str) -> None:
+        """All of it, from rows of the database."""
+        self._make_room_for(slots, database)
+        core_, buffer = filled(self.config, slots)
+        self._memory = dataclasses.replace(init(self.config, jnp.int32(0)), core=core_, buffer=buffer)
+        self._learner = newborn(self.config.embedding_dim)
+        self._learn_of(slots, documents)
+
+    def _follow(self, slots: Sequence[Any], documents: Iterable[Document], database: str) -> None:
+        """What another process has changed."""
+        self._make_room_for(slots, database)
+        for i in range(0, len(slots), _CHUNK):
+            rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self._memory, _CHUNK)))
+            at = np.full(_CHUNK, self.config.pool_capacity, np.int32)
+            for j, columns in enumerate(slots[i : i + _CHUNK]):
+                at[j] = pool_slot_of(self.config, columns)
+                put(rows, j, columns)
+            self._memory = core.placed(self.config, self._memory, jnp.asarray(at), jax.tree.map(jnp.array, rows))
+        self._learn_of(slots, documents)
+
+    def _learn_of(self, slots: Sequence[Any], documents: Iterable[Document]) -> None:
+        """Which memories the rows hold now."""
+        before = {int(self._document_at[pool_slot_of(self.config, columns)]) for columns in slots}
+        for document in documents:
+            self._texts.put(document)
+        for columns in slots:
+            self._note(pool_slot_of(self.config, columns), columns["id"], columns["document"])
+        self._texts.drop(before - {columns["document"] for columns in slots if columns["id"] >= 0} - {-1})
+
+    def _note(self, slot: int, id_: int, document: int) -> None:
+        """The slot holds this memory now; -1: none."""
+        old = int(self._id_at[slot])
+        if self.slot_of.get(old) == slot:
+            del self.slot_of[old]
+        self._id_at[slot], self._document_at[slot] = id_, document if id_ >= 0 else -1
+        if id_ >= 0:
+            self.slot_of[id_] = slot
+            self._texts.settle(document, slot)
+
+    def _make_room(self) -> None:
+        """The buffer grows before it is full: until it has the size that was asked for nobody leaves it."""
+        held = self.config.buffer_capacity
+        if np.count_nonzero(self._id_at[self.config.core_capacity :] >= 0) + 2 > held:
+            self._grow_to(held + 1)
+
+    def _grow_to(self, slots: int) -> None:
+        """At least so many slots of the buffer, or all that were asked for."""
+        held, most = self.config.buffer_capacity, self._full_config.buffer_capacity
+        larger = held
+        while larger < min(slots, most):
+            larger = min(2 * larger, most)
+        if larger > held:
+            if self._memory is not None:
+                self._memory = core.grown(self._memory, self.config, larger)
+            self.config = dataclasses.replace(self.config, buffer_capacity=larger)
+            more = (0, larger - held)
+            self._document_at = np.pad(self._document_at, more, constant_values=-1)
+            self._id_at = np.pad(self._id_at, more, constant_values=-1)
+
+    def _make_room_for(self, slots: Sequence[Any], database: str) -> None:
+        """Rows of the database."""
+        most = {Tier.CORE: self._full_config.core_capacity, Tier.BUFFER: self._full_config.buffer_capacity}
+        for tier in Tier.CORE, Tier.BUFFER:
+            used = [columns["slot"] + 1 for columns in slots if columns["tier"] == tier and columns["id"] >= 0]
+            if max(used, default=0) > most[tier]:
+                raise DatabaseError(
+                    f"{database}: namespace {self.name!r} uses {max(used)} slots of its {tier.name.lower()}, and was "
+                    f"opened with a capacity of {most[tier]}. Open it with at least as many."
+                )
+            if tier == Tier.BUFFER:
+                self._grow_to(max(used, default=0))
+
+    def _asking(self, k: int) -> Config:
+        """A config that recalls at least `k`: few programs serve them all."""
+        rows = 8
+        while rows < k:
+            rows *= 2
+        return dataclasses.replace(self.config, top_k=min(rows, self.config.pool_capacity))
+
+    def _whole_state(self) -> dict[str, Any]:
+        return {
+            "memory": state_of(self.memory),
+            "learner": self._learner,
+            "next_document": np.int32(self._next_document),
+        }
+
+    def _state(self) -> bytes:
+        return packed(self._whole_state())

@@ -1,0 +1,105 @@
+"""Between a slot of the arrays and a row of the database, and between the rest of a memory and bytes."""
+
+import dataclasses
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmem_jax.agent.database import SLOT_NUMBERS
+from dmem_jax.allocation import init
+from dmem_jax.config import Config
+from dmem_jax.errors import DatabaseError
+from dmem_jax.types import Memory, Store, Tier
+
+Row = dict[str, Any]
+"""A slot: SLOT_NUMBERS, `id` (-1: free), `document`, `embedding` (NumPy [D], in the type of the store), `scale`."""
+
+
+def row_of(rows: Store, i: int) -> Row:
+    """The `i`-th of rows that are NumPy arrays."""
+    numbers = {name: kind(getattr(rows, name)[i]) for name, kind in SLOT_NUMBERS.items()}
+    return numbers | {
+        "id": int(rows.id[i]),
+        "document": int(rows.payload[i]),
+        "embedding": np.asarray(rows.embedding[i]),
+        "scale": None if rows.scale is None else float(rows.scale[i]),
+    }
+
+
+def columns_of(config: Config, slot: int, row: Row, revision: int) -> dict[str, Any]:
+    """As the database has it; `slot` of the pool."""
+    tier, within = (Tier.CORE, slot) if slot < config.core_capacity else (Tier.BUFFER, slot - config.core_capacity)
+    free = row["id"] < 0
+    embedding = b"" if free else row["embedding"].tobytes()
+    return row | {"tier": int(tier), "slot": within, "revision": revision, "embedding": embedding}
+
+
+def pool_slot_of(config: Config, columns: Mapping[str, Any]) -> int:
+    """Where in the pool a row of the database belongs."""
+    return columns["slot"] + (0 if columns["tier"] == Tier.CORE else config.core_capacity)
+
+
+def filled(config: Config, found: Iterable[Mapping[str, Any]]) -> tuple[Store, Store]:
+    """Core and buffer with the rows `found` of the database, everything else free."""
+    empty = init(config, jnp.int32(0))
+    core, buffer = (jax.tree.map(np.array, tier) for tier in (empty.core, empty.buffer))
+    for columns in found:
+        if columns["id"] >= 0:
+            put(core if columns["tier"] == Tier.CORE else buffer, columns["slot"], columns)
+    return jax.tree.map(jnp.array, core), jax.tree.map(jnp.array, buffer)
+
+
+def put(rows: Store, at: int, columns: Mapping[str, Any]) -> None:
+    """A row of the database into NumPy arrays."""
+    for name in (*SLOT_NUMBERS, "id"):
+        getattr(rows, name)[at] = columns[name]
+    rows.payload[at] = columns["document"]
+    if columns["id"] >= 0:
+        rows.embedding[at] = np.frombuffer(columns["embedding"], rows.embedding.dtype)
+    if rows.scale is not None:
+        rows.scale[at] = columns["scale"] or 0.0
+
+
+def packed(state: Any) -> bytes:
+    """The arrays of a pytree, by their paths. Nothing is pickled."""
+    file = io.BytesIO()
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    np.savez(file, **{jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves})
+    return file.getvalue()
+
+
+def unpacked(state: bytes, like: Any, name: str) -> Any:
+    """A pytree of the structure of `like`.
+
+    Raises DatabaseError: it is damaged, or of another structure. `name`: of the database.
+    """
+    try:
+        with np.load(io.BytesIO(state), allow_pickle=False) as arrays:
+            held = {key: arrays[key] for key in arrays.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DatabaseError(f"{name}: the state of a namespace is damaged ({error}).") from error
+
+    def leaf(path: Any, ours: Any) -> jax.Array:
+        key = jax.tree_util.keystr(path)
+        found = held.get(key)
+        if found is None or found.shape != ours.shape or found.dtype != ours.dtype:
+            came = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise DatabaseError(f"{name}: state{key}: expected {ours.dtype}{list(ours.shape)}, got {came}.")
+        return jnp.array(found)
+
+    return jax.tree_util.tree_map_with_path(leaf, like)
+
+
+def state_of(memory: Memory) -> dict[str, Any]:
+    """What of a memory has no slots."""
+    return {name: getattr(memory, name) for name in ("router", "stats", "clock", "next_id")}
+
+
+def with_state(memory: Memory, state: dict[str, Any]) -> Memory:
+    """`memory` with what `state_of` gave."""
+    return dataclasses.replace(memory, **state)

@@ -1,0 +1,3 @@
+from dmem_jax.encoders.encoder import Encoder
+
+__all__ = ["Encoder"]
