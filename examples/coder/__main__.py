@@ -12,28 +12,32 @@ the memory.
 """
 
 import argparse
-import functools
+import contextlib
+import itertools
 import json
 import pathlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from examples.coder import report
-from examples.coder.agent import PRIOR, Chooser, Try, Voter, live
+from examples.coder import pictures, report
+from examples.coder.agent import PRIOR, Choice, Try, Voter, live
 from examples.coder.chat import ChatChooser
 from examples.coder.memories import Backend, Memory, Nearest, Nothing, Remembered
 from examples.coder.sandbox import Outcome, measure, run_tests
 from examples.coder.tasks import ROUTINE, Task, load_tasks
-from examples.coder.world import stream
+from examples.coder.world import Ticket, stream
 from examples.hashing import HashingEncoder
 
-CAPACITY = (8, 24)  # slots of core and of buffer: 32 in all, and as many for `similarity`
+CAPACITY = 64  # memories, of dmem_jax and of `similarity`: one in six of a life's experiences
+CORE = 4  # of dmem_jax's slots one in so many is core
 FIRST_SEED = 7000  # of the reported lives; settings were found on seeds below 100
-POLICIES = ("dmem_jax", "similarity", "similarity, all", "none", "random")
+SEEDS = 20
+OURS = "dmem_jax"
+POLICIES = (OURS, "similarity", "similarity, all", "none", "random")
 ENCODERS = ("minilm", "static", "hashing")
 QUICK_FAMILIES = 4
 
@@ -60,31 +64,44 @@ def make_encoder(name: str) -> Remembered:
     return Remembered(encoder, encoder.name, encoder.dim)
 
 
-def make_memory(policy: str, encoder: Remembered) -> Memory:
+def make_memory(policy: str, encoder: Remembered, capacity: int) -> Memory:
     """A new one."""
-    if policy == "dmem_jax":
-        return Backend(encoder, CAPACITY)
+    if policy == OURS:
+        return Backend(encoder, (capacity // CORE, capacity - capacity // CORE))
     if policy.startswith("similarity"):
-        return Nearest(encoder, None if policy.endswith("all") else sum(CAPACITY))
+        return Nearest(encoder, None if policy.endswith("all") else capacity)
     return Nothing()
 
 
-def run_life(
-    policy: str, tasks: list[Task], outcomes: dict[tuple[str, str | None], Outcome], encoder: Remembered, seed: int,
-    chooser: Chooser | None = None, tickets: int | None = None,
-) -> list[Try]:  # fmt: skip
-    """One life of a policy. `chooser`: a chat model in place of the vote; `tickets`: only so many."""
-    met = stream(tasks, {task.name: outcomes[task.name, None].message for task in tasks}, seed)[:tickets]
+class World(NamedTuple):
+    """What all lives share."""
 
-    def run(task: Task, strategy: str, code: str | None) -> Outcome:
-        return outcomes[task.name, strategy] if code is None else run_tests(code, task.tests, task.helpers)
+    tasks: list[Task]
+    outcomes: dict[tuple[str, str | None], Outcome]  # by a task's name and a strategy; None: of the buggy code
+    encoder: Remembered
 
-    choose = chooser or Voter(0.0 if policy == "random" else PRIOR, np.random.default_rng((seed, 3)))
-    memory = make_memory(policy, encoder)
-    try:
-        return live(met, memory, choose, run, seed, advised=chooser is not None)
-    finally:
-        memory.close()
+    def tickets(self, seed: int) -> list[Ticket]:
+        """Of one life."""
+        return stream(self.tasks, {task.name: self.outcomes[task.name, None].message for task in self.tasks}, seed)
+
+    def run(self, task: Task, choice: Choice) -> Outcome:
+        """The tests of what was chosen; those of a change on the menu have run already."""
+        if choice.code is None:
+            return self.outcomes[task.name, choice.strategy]
+        return run_tests(choice.code, task.tests, task.helpers)
+
+
+def run_life(world: World, policy: str, capacity: int, seed: int) -> list[Try]:
+    """One life of a policy that votes."""
+    choose = Voter(0.0 if policy == "random" else PRIOR, np.random.default_rng((seed, 3)))
+    with contextlib.closing(make_memory(policy, world.encoder, capacity)) as memory:
+        return live(world.tickets(seed), memory, choose, world.run, seed)
+
+
+def run_chat(world: World, policy: str, capacity: int, seed: int, chooser: ChatChooser, tickets: int) -> list[Try]:
+    """The start of one life in which a chat model chooses."""
+    with contextlib.closing(make_memory(policy, world.encoder, capacity)) as memory:
+        return live(world.tickets(seed)[:tickets], memory, chooser, world.run, seed, advised=True)
 
 
 def few(tasks: list[Task]) -> list[Task]:
@@ -96,18 +113,21 @@ def few(tasks: list[Task]) -> list[Task]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; its folder exists from here on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, help="lives of each policy, >= 2 (default 24; quick 2; chat always 1)")
+    parser.add_argument("--seeds", type=int, help=f"lives of each policy, >= 2 (default {SEEDS}; quick 2)")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="default %(default)s")
     parser.add_argument("--encoder", choices=("auto", *ENCODERS), default="auto", help="default: the best installed")
+    parser.add_argument("--capacity", type=int, default=CAPACITY, help="memories (default %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once (default %(default)s)")
     parser.add_argument("--tickets", type=int, default=40, help="in a chat model's life (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="few tasks and lives, and the hashing encoder if none is named")
+    parser.add_argument(
+        "--quick", action="store_true", help="few tasks and lives, and the hashing encoder if none is named"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/coder"), help="default %(default)s")
     parsed = parser.parse_args(arguments)
-    parsed.seeds = parsed.seeds if parsed.seeds is not None else 2 if parsed.quick else 24
+    parsed.seeds = parsed.seeds if parsed.seeds is not None else 2 if parsed.quick else SEEDS
     if parsed.quick and parsed.encoder == "auto":
         parsed.encoder = "hashing"
-    for name, least in (("seeds", 2), ("workers", 1), ("tickets", 1)):
+    for name, least in (("seeds", 2), ("capacity", CORE), ("workers", 1), ("tickets", 1)):
         if getattr(parsed, name) < least:
             parser.error(f"--{name}: expected at least {least}, got {getattr(parsed, name)}")
     try:
@@ -120,55 +140,51 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Run all, print the table, write results and the picture."""
     asked = parse(arguments)
-    console, start = Console(width=max(150, Console().width)), time.perf_counter()
+    console, start = Console(width=max(170, Console().width)), time.perf_counter()
     tasks = few(load_tasks()) if asked.quick else load_tasks()
     encoder, chooser = make_encoder(asked.encoder), ChatChooser.from_environment()
-    console.print(f"{len(tasks)} tasks, {sum(CAPACITY)} memories at most, encoder {encoder.name}")
+    console.print(f"{len(tasks)} tasks, {asked.capacity} memories at most, encoder {encoder.name}")
     columns = TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("tests of all changes")
         outcomes = measure(tasks, asked.workers, lambda done, of: progress.update(bar, completed=done, total=of))
-        go = functools.partial(_live_all, asked, tasks, outcomes, encoder, chooser, progress)
-        lives = go(("dmem_jax", "none") if chooser else POLICIES)
-    summary = report.summarise(lives, "dmem_jax")
-    seconds = time.perf_counter() - start
+        lives = _live_all(asked, World(tasks, outcomes, encoder), chooser, progress)
+    summary, dmem_lives = report.summarise(lives, OURS), lives[OURS]
     written = {
         "policies": summary,
-        "routes": report.routes(lives["dmem_jax"]),
+        "routes": report.routes(dmem_lives),
         "tasks": len(tasks),
-        "seeds": len(lives["dmem_jax"]),
+        "seeds": len(dmem_lives),
         "encoder": encoder.name,
-        "capacity": CAPACITY,
-        "seconds": seconds,
+        "capacity": asked.capacity,
+        "seconds": time.perf_counter() - start,
     }
     (asked.out / "results.json").write_text(json.dumps(written, indent=1) + "\n")
-    for line in report.tale(lives["dmem_jax"][0], _told_family(lives["dmem_jax"][0])):
+    pictures.draw(summary, dmem_lives, asked.out / "coder.png")
+    for line in report.tale(dmem_lives[0], _told_family(dmem_lives[0])):
         console.print(line, highlight=False)
-    console.print(report.table(summary, "dmem_jax", len(lives["dmem_jax"])))
+    console.print(report.table(summary, OURS, len(dmem_lives)))
     shares = ", ".join(f"{route} {share:.0%}" for route, share in written["routes"].items())
-    console.print(f"dmem_jax's experiences: {shares}")
+    console.print(f"{OURS}'s experiences: {shares}")
     if chooser:
         console.print(f"replies that named nothing on the menu: {chooser.unusable}")
-    from examples.coder import pictures
-
-    pictures.draw(summary, lives["dmem_jax"], asked.out / "coder.png")
     console.print(f"{time.perf_counter() - start:.0f} s; results.json and coder.png are in {asked.out}/")
 
 
-def _live_all(
-    asked: argparse.Namespace, tasks: list[Task], outcomes: dict[tuple[str, str | None], Outcome], encoder: Remembered,
-    chooser: Chooser | None, progress: Progress, policies: tuple[str, ...],
-) -> report.Lives:  # fmt: skip
-    """A chat model lives once with each policy, the vote once for each seed."""
+def _live_all(asked: argparse.Namespace, world: World, chooser: ChatChooser | None, progress: Progress) -> report.Lives:
+    """A chat model lives once with each of two policies, the vote with each policy once for each seed."""
+    policies = (OURS, "none") if chooser else POLICIES
     seeds = range(asked.first_seed, asked.first_seed + (1 if chooser else asked.seeds))
-    bar = progress.add_task("lives", total=len(policies) * len(seeds))
+    bar = progress.add_task("encoding", total=len(policies) * len(seeds))
+    world.encoder([ticket.text for seed in seeds for ticket in world.tickets(seed)])
     lives: report.Lives = {policy: [] for policy in policies}
-    for policy in policies:
-        for seed in seeds:
-            progress.update(bar, description=f"lives: {policy}")
-            tickets = asked.tickets if chooser else None
-            lives[policy].append(run_life(policy, tasks, outcomes, encoder, seed, chooser, tickets))
-            progress.advance(bar)
+    for policy, seed in itertools.product(policies, seeds):
+        progress.update(bar, description=f"lives: {policy}")
+        if chooser:
+            lives[policy].append(run_chat(world, policy, asked.capacity, seed, chooser, asked.tickets))
+        else:
+            lives[policy].append(run_life(world, policy, asked.capacity, seed))
+        progress.advance(bar)
     return lives
 
 

@@ -15,9 +15,8 @@ from examples.coder.tasks import DEFAULT, Task
 from examples.coder.world import Ticket, reward_of
 
 TRIES = 3  # at each ticket
-SHARPNESS = 4.0  # power of the similarity in the vote
+SHARPNESS = 3.0  # power of the similarity in the vote
 PRIOR = 0.05  # what speaks for the first idea, where a memory of the very place speaks with its RPE
-Run = Callable[[Task, str, str | None], Outcome]  # the tests of a task on a strategy's change, or on code of one's own
 
 
 class Choice(NamedTuple):
@@ -68,10 +67,13 @@ class Voter:
         return Choice(max(order, key=lambda strategy: votes[strategy] + self._prior * (strategy == DEFAULT)))
 
 
-Chooser = Callable[[Ticket, list[str], list[Hint], str], Choice]
+Chooser = Callable[[Ticket, list[str], list[Hint], str], Choice]  # of a ticket, its menu, what is recalled, as text too
+Run = Callable[[Task, Choice], Outcome]  # the tests of a task on what was chosen
 
 
-def live(tickets: list[Ticket], memory: Memory, choose: Chooser, run: Run, seed: int, *, advised: bool = False) -> list[Try]:
+def live(
+    tickets: list[Ticket], memory: Memory, choose: Chooser, run: Run, seed: int, *, advised: bool = False
+) -> list[Try]:
     """All tries of one life. `advised`: the chooser reads what is recalled as text."""
     menus = np.random.default_rng((seed, 1))
     tries = []
@@ -80,7 +82,7 @@ def live(tickets: list[Ticket], memory: Memory, choose: Chooser, run: Run, seed:
         for attempt in range(TRIES):
             hints = memory.recall(ticket.text)
             choice = choose(ticket, left, hints, memory.rendered(hints) if advised else "")
-            outcome = run(ticket.task, choice.strategy, choice.code)
+            outcome = run(ticket.task, choice)
             reward = reward_of(outcome, np.random.default_rng((seed, 2, number, attempt)))
             kept = memory.keep(ticket.text, choice.strategy, reward)
             _learn(memory, hints, left, choice, outcome, kept.rpe)

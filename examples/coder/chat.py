@@ -53,7 +53,9 @@ class ChatChooser:
                 return str(json.load(reply)["choices"][0]["message"]["content"])
         except urllib.error.HTTPError as error:
             with error:
-                raise ChatError(f"{self._url} answered {error.code}: {error.read(200).decode(errors='replace')}") from error
+                raise ChatError(
+                    f"{self._url} answered {error.code}: {error.read(200).decode(errors='replace')}"
+                ) from error
         except (OSError, ValueError, LookupError, TypeError) as error:  # no connection, no JSON, no choices in it
             raise ChatError(f"{self._url}: {error}") from error
 

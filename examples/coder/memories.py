@@ -105,7 +105,9 @@ class Nearest(Nothing):
             return []
         cosines = np.array([vector for vector, *_ in self._experiences]) @ self._encoder([text])[0]
         best = np.argsort(-cosines, kind="stable")[:K]
-        return [Hint(action, float(cosines[i]), rpe, seen) for i in best for _, action, rpe, seen in [self._experiences[i]]]
+        return [
+            Hint(action, float(cosines[i]), rpe, seen) for i in best for _, action, rpe, seen in [self._experiences[i]]
+        ]
 
     def keep(self, text: str, action: str, reward: float) -> Kept:
         vector = self._encoder([text])[0]
@@ -128,6 +130,7 @@ class Backend:
     def __init__(self, encoder: Remembered, capacity: tuple[int, int]):
         from dmem_jax.agent import MemoryBackend
 
+        self._held = 0
         self._now = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
         self._backend = MemoryBackend(":memory:", encoder=encoder, capacity=capacity, clock=lambda: self._now)
 
@@ -138,6 +141,7 @@ class Backend:
     def keep(self, text: str, action: str, reward: float) -> Kept:
         self._now += datetime.timedelta(hours=1)
         added = self._backend.add_memory(text, action, reward)
+        self._held += (added.route in ("core", "buffer")) - (added.evicted_id is not None)
         return Kept(added.rpe, added.size, added.route)
 
     def feedback(self, hints: list[Hint], rpe: float) -> None:
@@ -150,7 +154,7 @@ class Backend:
         return render_prompt([hint.source for hint in hints])
 
     def held(self) -> int:
-        return len(self._backend.list(limit=10_000))
+        return self._held
 
     def close(self) -> None:
         self._backend.close()

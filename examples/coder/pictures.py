@@ -15,7 +15,11 @@ from examples.coder.tasks import ROUTINE
 
 # Distinct also for readers who do not tell red from green (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#999999", "#CC79A7")
-ROUTES = {"dropped": "#BBBBBB", "buffer": "#56B4E9", "core": "#0072B2"}  # a merged or refreshed one counts to the buffer
+ROUTES = {
+    "dropped": "#BBBBBB",
+    "buffer": "#56B4E9",
+    "core": "#0072B2",
+}  # a merged or refreshed one counts to the buffer
 THRESHOLDS = (1.0, 2.0)  # of the size: above the first the buffer, above the second core
 
 
@@ -46,7 +50,9 @@ def _surprises(axis: Axes, lives: list[list[Try]]) -> None:
     signed = np.clip([np.sign(one.kept.rpe) * one.kept.size for one in tries], -8, 8)
     route = np.array([one.kept.route if one.kept.route in ROUTES else "buffer" for one in tries])
     bins = np.linspace(-8, 8, 65).tolist()
-    axis.hist([signed[route == name] for name in ROUTES], bins, stacked=True, color=list(ROUTES.values()), label=list(ROUTES))
+    axis.hist(
+        [signed[route == name] for name in ROUTES], bins, stacked=True, color=list(ROUTES.values()), label=list(ROUTES)
+    )
     for threshold in THRESHOLDS:
         for sign in (-1, 1):
             axis.axvline(sign * threshold, color="black", lw=0.8, ls="--" if threshold == 1 else "-")

@@ -45,7 +45,12 @@ class Outcome(NamedTuple):
 
 
 def run_tests(
-    source: str, tests: list[str], helpers: str = "", *, cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS
+    source: str,
+    tests: list[str],
+    helpers: str = "",
+    *,
+    cpu_seconds: int = CPU_SECONDS,
+    wall_seconds: float = WALL_SECONDS,
 ) -> Outcome:
     """Runs `tests`, lines `expression == expected`, on `source` in a sandbox.
 
