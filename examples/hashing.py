@@ -1,5 +1,6 @@
 """An encoder of texts that needs no model: words and pairs of words, hashed."""
 
+import itertools
 import re
 import zlib
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ class HashingEncoder:
     def _counts(self, text: str) -> np.ndarray:
         words = re.findall(r"\w+", text.lower())
         counts = np.zeros(self.dim, np.float32)
-        for term in (*words, *(f"{a} {b}" for a, b in zip(words, words[1:], strict=False))):
+        for term in (*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))):
             code = zlib.crc32(term.encode("utf-8", "replace"))
             counts[(code >> 1) % self.dim] += 1.0 if code & 1 else -1.0
         return counts

@@ -4,8 +4,8 @@
 
 Each life is a stream of small tickets, most of them routine. At each the agent picks a change from a menu, has at most
 three tries, and remembers how they went; policies differ in nothing but what they remember. Prints a table and one
-family's tale, writes results.json and a picture. The tests of every change really run, in a sandbox, once for all lives:
-but for its run time a change does the same each time.
+family's tale, writes results.json and a picture. The tests of every change really run, in a sandbox, once for all
+lives: but for its run time a change does the same each time.
 
 With OPENAI_BASE_URL and OPENAI_API_KEY a chat model chooses, or writes, the changes in one life with and one without
 the memory.
@@ -119,9 +119,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--capacity", type=int, default=CAPACITY, help="memories (default %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once (default %(default)s)")
     parser.add_argument("--tickets", type=int, default=40, help="in a chat model's life (default %(default)s)")
-    parser.add_argument(
-        "--quick", action="store_true", help="few tasks and lives, and the hashing encoder if none is named"
-    )
+    parser.add_argument("--quick", action="store_true", help="few tasks and lives, hashed words")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/coder"), help="default %(default)s")
     parsed = parser.parse_args(arguments)
     parsed.seeds = parsed.seeds if parsed.seeds is not None else 2 if parsed.quick else SEEDS

@@ -1,4 +1,4 @@
-"""A chat model that chooses, or writes, the change: any server with OpenAI's interface, by the standard library alone."""
+"""A chat model that chooses, or writes, the change: any server with OpenAI's interface, by the standard library."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from examples.coder.tasks import DEFAULT, STRATEGIES, Task
 from examples.coder.world import Ticket
 
 SECONDS = 60.0  # a reply may take
-INSTRUCTIONS = """You repair small Python functions. You are told what happened when similar changes were tried before: \
-prefer what helped there and avoid what harmed. Answer with one JSON object and nothing else: either \
+INSTRUCTIONS = """You repair small Python functions. You are told what happened when similar changes were tried \
+before: prefer what helped there and avoid what harmed. Answer with one JSON object and nothing else: either \
 {"strategy": NAME} with a name from the menu, whose change is then made for you, or \
 {"strategy": NAME, "code": ALL OF THE REPAIRED CODE} if you write the change yourself."""
 
@@ -30,7 +30,7 @@ class ChatChooser:
 
     @classmethod
     def from_environment(cls) -> "ChatChooser | None":
-        """By OPENAI_BASE_URL and OPENAI_API_KEY, and OPENAI_MODEL (gpt-4o-mini); None where the first two are not set."""
+        """By OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL (gpt-4o-mini); None where the first two are not set."""
         base_url, key = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_API_KEY")
         return cls(base_url, key, os.environ.get("OPENAI_MODEL", "gpt-4o-mini")) if base_url and key else None
 

@@ -104,10 +104,11 @@ class Nearest(Nothing):
         if not self._experiences:
             return []
         cosines = np.array([vector for vector, *_ in self._experiences]) @ self._encoder([text])[0]
-        best = np.argsort(-cosines, kind="stable")[:K]
-        return [
-            Hint(action, float(cosines[i]), rpe, seen) for i in best for _, action, rpe, seen in [self._experiences[i]]
-        ]
+        hints = []
+        for i in np.argsort(-cosines, kind="stable")[:K]:
+            _, action, rpe, seen = self._experiences[i]
+            hints.append(Hint(action, float(cosines[i]), rpe, seen))
+        return hints
 
     def keep(self, text: str, action: str, reward: float) -> Kept:
         vector = self._encoder([text])[0]
@@ -131,7 +132,7 @@ class Backend:
         from dmem_jax.agent import MemoryBackend
 
         self._held = 0
-        self._now = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+        self._now = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
         self._backend = MemoryBackend(":memory:", encoder=encoder, capacity=capacity, clock=lambda: self._now)
 
     def recall(self, text: str) -> list[Hint]:

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 
 from examples.coder.agent import Try
 from examples.coder.report import BLOCKS, firsts
-from examples.coder.tasks import ROUTINE
 
 # Distinct also for readers who do not tell red from green (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#999999", "#CC79A7")
@@ -66,15 +65,15 @@ def _stores(axis: Axes, lives: list[list[Try]]) -> None:
     shortest = min(len(firsts(life)) for life in lives)
     held = np.array([[one.held for one in firsts(life)[:shortest]] for life in lives], float)
     axis.plot(held.mean(0), color=COLOURS[0], label="memories held")
-    routine = np.array([[_share_of_routine(one) for one in firsts(life)[:shortest]] for life in lives])
+    kept = np.array([[_was_kept(one) for one in firsts(life)[:shortest]] for life in lives])
     axis.set(xlabel="ticket", ylabel="memories held, mean")
     other = axis.twinx()
     width = max(shortest // 20, 1)
-    smooth = np.convolve(routine.mean(0), np.ones(width) / width, "valid")
+    smooth = np.convolve(kept.mean(0), np.ones(width) / width, "valid")
     other.plot(np.arange(smooth.size) + width / 2, smooth, color=COLOURS[1])
     other.set_ylabel("first tries kept, share (orange)")
     axis.set_title("The store over time")
 
 
-def _share_of_routine(one: Try) -> float:
+def _was_kept(one: Try) -> float:
     return float(one.kept.route not in ("dropped", "refused"))

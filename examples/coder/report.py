@@ -123,8 +123,8 @@ def tale(life: list[Try], family: str) -> list[str]:
         outcome = one.outcome
         verdict = "solved" if outcome.solved else "too slow" if outcome.passed == outcome.tests else "failed"
         lines.append(
-            f"  chose {one.choice.strategy}: {verdict}, {outcome.passed}/{outcome.tests} tests in {outcome.seconds:.2f} s, "
-            f"reward {one.reward:+.2f}, rpe {one.kept.rpe:+.2f} = {one.kept.size:.1f} x the average surprise: "
+            f"  chose {one.choice.strategy}: {verdict}, {outcome.passed}/{outcome.tests} tests in "
+            f"{outcome.seconds:.2f} s, reward {one.reward:+.2f}, rpe {one.kept.rpe:+.2f} = {one.kept.size:.1f} x the average surprise: "
             f"{one.kept.route}"
         )
     return lines

@@ -1,5 +1,5 @@
-"""Runs inside the sandbox's subprocess, alone: reads a job from stdin, runs the code and its tests, writes one JSON line
-`[passed, seconds, message]` for each test that ended. The code's own output goes nowhere.
+"""Runs inside the sandbox's subprocess, alone: reads a job from stdin, runs the code and its tests, and writes one JSON
+line `[passed, seconds, message]` for each test that ended. The code's own output goes nowhere.
 """
 
 import contextlib
