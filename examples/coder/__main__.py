@@ -23,9 +23,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dmem_jax.errors import DmemError
 from examples.coder import pictures, report
 from examples.coder.agent import PRIOR, Choice, Try, Voter, live
-from examples.coder.chat import ChatChooser
+from examples.coder.chat import ChatChooser, ChatError
 from examples.coder.memories import Backend, Memory, Nearest, Nothing, Remembered
 from examples.coder.sandbox import Outcome, measure, run_tests
 from examples.coder.tasks import ROUTINE, Task, load_tasks
@@ -47,8 +48,6 @@ def make_encoder(name: str) -> Remembered:
     if name == "hashing":
         encoder: Any = HashingEncoder()
     elif name == "auto":
-        from dmem_jax.errors import DmemError
-
         for each in ENCODERS:
             try:
                 return make_encoder(each)
@@ -193,4 +192,7 @@ def _told_family(life: list[Try]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (DmemError, ChatError) as error:  # an encoder that is not installed, a server that does not answer
+        raise SystemExit(str(error)) from error

@@ -74,7 +74,7 @@ def _choice_in(reply: str, menu: list[str]) -> Choice | None:
         said = json.loads(reply[start : end + 1])
     except ValueError:
         return None
-    strategy, code = said.get("strategy"), said.get("code")
-    if strategy not in menu:
+    if not isinstance(said, dict) or said.get("strategy") not in menu:
         return None
+    strategy, code = said["strategy"], said.get("code")
     return Choice(strategy, code if isinstance(code, str) and code.strip() else None)

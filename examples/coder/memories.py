@@ -150,7 +150,7 @@ class Backend:
             self._backend.feedback([hint.source.id for hint in hints], rpe)
 
     def rendered(self, hints: list[Hint]) -> str:
-        from dmem_jax.agent import render_prompt
+        from dmem_jax.agent.prompt import render_prompt
 
         return render_prompt([hint.source for hint in hints])
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from examples.coder.agent import Try
-from examples.coder.report import BLOCKS, firsts
+from examples.coder.report import firsts
 
 # Distinct also for readers who do not tell red from green (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#999999", "#CC79A7")
@@ -34,9 +34,9 @@ def draw(summary: dict, lives: list[list[Try]], file: pathlib.Path) -> None:
 
 
 def _curves(axis: Axes, summary: dict) -> None:
-    at = (np.arange(BLOCKS) + 0.5) / BLOCKS
     for (policy, numbers), colour in zip(summary.items(), COLOURS, strict=False):
         low, mean, high = ([block[what] for block in numbers["curve"]] for what in ("low", "mean", "high"))
+        at = (np.arange(len(mean)) + 0.5) / max(len(mean), 1)
         axis.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
         axis.plot(at, mean, color=colour, label=policy)
     axis.set(xlabel="part of the life", ylabel="traps solved at the first try", ylim=(0, 1))

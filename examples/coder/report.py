@@ -1,6 +1,7 @@
 """What came of the lives: numbers with intervals, a table, and the tale of one family of tasks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from rich.markup import escape
@@ -11,6 +12,7 @@ from examples.coder.tasks import DEFAULT, ROUTINE
 
 RESAMPLES = 10_000
 BLOCKS = 10  # of a learning curve
+Interval = dict[str, Any]  # mean, low, high: numbers, or None where there was nothing to measure; n
 Lives = dict[str, list[list[Try]]]  # by policy, a life for each seed
 
 
@@ -20,7 +22,7 @@ def firsts(life: list[Try]) -> list[Try]:
 
 
 def _solved(tries: list[Try]) -> float:
-    return float(np.mean([one.outcome.solved for one in tries]))
+    return float(np.mean([one.outcome.solved for one in tries])) if tries else float("nan")
 
 
 def _hard(tries: list[Try]) -> list[Try]:
@@ -50,8 +52,11 @@ MEASURES: dict[str, Callable[[list[Try]], float]] = {
 of the first try, tries a ticket."""
 
 
-def interval(samples: np.ndarray) -> dict[str, float]:
-    """Mean over seeds, with its 95 % bootstrap interval."""
+def interval(samples: np.ndarray) -> Interval:
+    """Mean over seeds, with its 95 % bootstrap interval; of those where there was something to measure."""
+    samples = samples[np.isfinite(samples)]
+    if not samples.size:
+        return {"mean": None, "low": None, "high": None, "n": 0}
     rng = np.random.default_rng(0)
     means = rng.choice(samples, (RESAMPLES, samples.size)).mean(1)
     low, high = np.quantile(means, (0.025, 0.975))
@@ -76,9 +81,10 @@ def summarise(lives: Lives, against: str) -> dict:
 
 
 def _curve(of_seeds: list[list[Try]]) -> np.ndarray:
-    """[BLOCKS, seeds] shares of the tasks with traps that were solved at the first try, by part of the life."""
+    """[BLOCKS at most, seeds] shares of the tasks with traps that were solved at the first try, by part of the life."""
     solved = np.array([[one.outcome.solved for one in _hard(firsts(life))] for life in of_seeds], float)
-    return np.array([block.mean(1) for block in np.array_split(solved, BLOCKS, axis=1)])
+    blocks = np.array_split(solved, min(BLOCKS, max(solved.shape[1], 1)), axis=1)
+    return np.array([block.mean(1) for block in blocks if block.size])
 
 
 def table(summary: dict, against: str, seeds: int) -> Table:
@@ -98,7 +104,9 @@ def table(summary: dict, against: str, seeds: int) -> Table:
     return grid
 
 
-def _shown(number: dict[str, float], *, signed: bool = False) -> str:
+def _shown(number: Interval, *, signed: bool = False) -> str:
+    if not number["n"]:
+        return "-"
     sign = "+" if signed else ""
     return f"{number['mean']:{sign}.2f} \\[{number['low']:{sign}.2f}, {number['high']:{sign}.2f}]"
 
@@ -120,12 +128,11 @@ def tale(life: list[Try], family: str) -> list[str]:
             )
         spoken = [f"{name} {vote:+.2f}" for name, vote in one.votes.items() if abs(vote) >= PRIOR / 10]
         lines.append(f"  votes: {', '.join(spoken) or 'none'} (prior: {DEFAULT} {PRIOR:+.2f})")
-        outcome = one.outcome
+        outcome, kept = one.outcome, one.kept
         verdict = "solved" if outcome.solved else "too slow" if outcome.passed == outcome.tests else "failed"
         lines.append(
-            f"  chose {one.choice.strategy}: {verdict}, {outcome.passed}/{outcome.tests} tests in "
-            f"{outcome.seconds:.2f} s, reward {one.reward:+.2f}, rpe {one.kept.rpe:+.2f} = {one.kept.size:.1f} x the average surprise: "
-            f"{one.kept.route}"
+            f"  chose {one.choice.strategy}: {verdict}, {outcome.passed}/{outcome.tests} tests in {outcome.seconds:.2f} s; "
+            f"reward {one.reward:+.2f}, rpe {kept.rpe:+.2f} = {kept.size:.1f} x the average surprise: {kept.route}"
         )
     return lines
 
