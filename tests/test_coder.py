@@ -1,6 +1,7 @@
-"""The coding agent's scenario: its world is what it says, its sandbox holds, and the agent learns; small, with --quick."""
+"""The coding agent: its world is what it says, its sandbox holds, and the agent learns; small, with --quick."""
 
 import http.server
+import itertools
 import json
 import threading
 
@@ -215,7 +216,7 @@ def test_lives_are_deterministic_by_seed(policy):
     for one in once:
         assert one.attempt < TRIES
         assert one.choice.strategy in one.menu
-    for first, second in zip(once, once[1:], strict=False):
+    for first, second in itertools.pairwise(once):
         if second.attempt:
             assert not first.outcome.solved
             assert first.choice.strategy not in second.menu

@@ -21,8 +21,12 @@ def firsts(life: list[Try]) -> list[Try]:
     return [one for one in life if one.attempt == 0]
 
 
+def _mean(numbers: list[float]) -> float:
+    return float(np.mean(numbers)) if numbers else float("nan")
+
+
 def _solved(tries: list[Try]) -> float:
-    return float(np.mean([one.outcome.solved for one in tries])) if tries else float("nan")
+    return _mean([one.outcome.solved for one in tries])
 
 
 def _hard(tries: list[Try]) -> list[Try]:
@@ -44,8 +48,8 @@ MEASURES: dict[str, Callable[[list[Try]], float]] = {
     "traps_solved_early": lambda life: _solved(_hard(_early(firsts(life)))),
     "traps_solved_late": lambda life: _solved(_hard(_late(firsts(life)))),
     "routine_solved": lambda life: _solved([one for one in firsts(life) if one.ticket.task.family == ROUTINE]),
-    "reward_early": lambda life: float(np.mean([one.reward for one in _early(firsts(life))])),
-    "reward_late": lambda life: float(np.mean([one.reward for one in _late(firsts(life))])),
+    "reward_early": lambda life: _mean([one.reward for one in _early(firsts(life))]),
+    "reward_late": lambda life: _mean([one.reward for one in _late(firsts(life))]),
     "tries": lambda life: len(life) / len(firsts(life)),
 }
 """Of one life: shares solved at the first try (by halves of the life; in routine tasks and in the others), mean reward
@@ -130,9 +134,10 @@ def tale(life: list[Try], family: str) -> list[str]:
         lines.append(f"  votes: {', '.join(spoken) or 'none'} (prior: {DEFAULT} {PRIOR:+.2f})")
         outcome, kept = one.outcome, one.kept
         verdict = "solved" if outcome.solved else "too slow" if outcome.passed == outcome.tests else "failed"
+        tests = f"{outcome.passed}/{outcome.tests} tests in {outcome.seconds:.2f} s"
         lines.append(
-            f"  chose {one.choice.strategy}: {verdict}, {outcome.passed}/{outcome.tests} tests in {outcome.seconds:.2f} s; "
-            f"reward {one.reward:+.2f}, rpe {kept.rpe:+.2f} = {kept.size:.1f} x the average surprise: {kept.route}"
+            f"  chose {one.choice.strategy}: {verdict}, {tests}; reward {one.reward:+.2f}, "
+            f"rpe {kept.rpe:+.2f} = {kept.size:.1f} x the average surprise: {kept.route}"
         )
     return lines
 
