@@ -5,30 +5,31 @@ what changed is committed before a call returns.
 """
 
 import collections
-import contextlib
 import dataclasses
 import os
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 
 from dmem_jax import inputs
+from dmem_jax.agent import transfer
 from dmem_jax.agent.asynchronous import AsyncTwins
 from dmem_jax.agent.checks import check_encoder, number, several, text, vector, whole
-from dmem_jax.agent.database import Database, Document, Transaction
+from dmem_jax.agent.database import Database, Document
 from dmem_jax.agent.metadata import check_metadata, matching
-from dmem_jax.agent.namespace import Held, Namespace
+from dmem_jax.agent.namespace import Namespace
 from dmem_jax.agent.records import Added, Recalled, Stored
-from dmem_jax.agent.times import Clock, from_microseconds, microseconds, now_in_utc, seconds, utc
+from dmem_jax.agent.spaces import Spaces
+from dmem_jax.agent.times import Clock, microseconds, now_in_utc, seconds, utc
 from dmem_jax.agent.upkeep import Upkeep
 from dmem_jax.config import Config, StoreDtype
 from dmem_jax.encoders import Encoder
-from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ClosedError, UnknownMemoryError, shown
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, UnknownMemoryError, shown
 from dmem_jax.params import Params
 from dmem_jax.types import Route
 
@@ -37,7 +38,6 @@ Signal = Literal["value", "reward", "novelty"]
 
 _DAY = 86_400.0  # seconds, the clock's unit
 _HALF_LIFE = 90 * _DAY
-_LOADED = 256  # namespaces that stay in this process's memory
 
 
 class MemoryBackend(AsyncTwins):
@@ -105,20 +105,23 @@ class MemoryBackend(AsyncTwins):
             core_capacity=core,
             buffer_capacity=buffer,
             signal="novelty",  # with a weight of 0 where it does not count
-            duplicates="search",
+            duplicates="probe",  # which the backend sets before each write (agent/sketch.py)
             store_dtype=store_dtype,
         )
+        if upkeep_every is not None:
+            upkeep_every = number("upkeep_every", upkeep_every, above=0.0)
         half_lives = {"half_life": _HALF_LIFE, "disaster_half_life": _HALF_LIFE}
         self._params = Params.default(self.config, **(half_lives | dict(params or {})))
         self._novelty_weight = float(self._params.novelty_weight)
         about = {"embedding size": str(encoder.dim), "encoder": encoder.name, "store_dtype": store_dtype}
         self._database = Database(database, about=about, read_only=read_only)
-        self._spaces: collections.OrderedDict[str, Namespace] = collections.OrderedDict()
-        self._spaces_lock = threading.Lock()
-        self._closed = False
+        keywords = self._keyword_weight > 0
+        self._spaces = Spaces(
+            self._database, lambda name: Namespace(name, self.config, self._params, keywords=keywords)
+        )
         self._upkeep = None
         if upkeep_every is not None and not read_only:
-            self._upkeep = Upkeep(self._look_after, number("upkeep_every", upkeep_every, above=0.0))
+            self._upkeep = Upkeep(self._look_after, upkeep_every)
 
     # ---- adding
 
@@ -175,7 +178,7 @@ class MemoryBackend(AsyncTwins):
             document=-1, observation=observation, action=action, next_observation=next_observation,
             rewarded=reward is not None, metadata=metadata, created=stamp, updated=stamp,
         )  # fmt: skip
-        with self._writing(namespace, create=True) as (space, transaction):
+        with self._spaces.writing(namespace, create=True) as (space, transaction):
             info = space.write(transaction, given, document, _joined)
         route = Route(int(info.route))
         return Added(
@@ -235,7 +238,7 @@ class MemoryBackend(AsyncTwins):
             raise ArgumentValueError(f"since: expected a time before until, got {since} and {until}.")
         vector_ = self._embedding("state", state, embedding)
         query = inputs.query(self.config, vector_, sign=sign, time=now, **ages)
-        with self._reading(namespace) as space:
+        with self._spaces.reading(namespace) as space:
             if space is None or not space.slot_of or k == 0:
                 return []
             recall, found = space.recall(
@@ -244,7 +247,7 @@ class MemoryBackend(AsyncTwins):
             )  # fmt: skip
             if count and not self._database.read_only:
                 space.count(recall)
-            return [Recalled(**_record(namespace, held), **scores) for held, scores in found]
+            return found
 
     def get(self, id: int, *, namespace: str = "default") -> Stored | None:
         """The memory of this id; None where there is none."""
@@ -262,7 +265,7 @@ class MemoryBackend(AsyncTwins):
         from dmem_jax import monitor
 
         self._check_open()
-        with self._reading(text("namespace", namespace)) as space:
+        with self._spaces.reading(text("namespace", namespace)) as space:
             if space is None:
                 return {}
             told = monitor.summary(space.config, space.params, space.memory)
@@ -283,7 +286,7 @@ class MemoryBackend(AsyncTwins):
         limit, after = whole("limit", limit, 0), -1 if after is None else whole("after", after, -1)
         namespace = text("namespace", namespace)
         fits = matching(filter or {})
-        with self._reading(namespace) as space:
+        with self._spaces.reading(namespace) as space:
             if space is None:
                 return []
             ids = sorted(id_ for id_ in space.slot_of if id_ > after)
@@ -294,7 +297,7 @@ class MemoryBackend(AsyncTwins):
                 if filter is None or fits(space.document_of(id_).metadata):
                     page.append(id_)
             now = seconds(self._now(), "clock()")
-            return [Stored(**_record(namespace, held)) for held in space.held(page, now)]
+            return space.stored(page, now)
 
     # ---- changing
 
@@ -324,7 +327,7 @@ class MemoryBackend(AsyncTwins):
         if len(weights) != len(ids):
             raise ArgumentValueError(f"used: expected a weight for each of {len(ids)} memories, got {len(weights)}.")
         now = seconds(self._now(), "clock()")
-        with self._writing(text("namespace", namespace)) as (space, transaction):
+        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
             return 0 if space is None else space.reinforce(transaction, dict(zip(ids, weights, strict=True)), rpe, now)
 
     def update(
@@ -360,24 +363,24 @@ class MemoryBackend(AsyncTwins):
         if observation is not None or embedding is not None:
             moved = self._embedding("observation", observation or "", embedding)
         at = self._now()
-        with self._writing(namespace) as (space, transaction):
+        with self._spaces.writing(namespace) as (space, transaction):
             if space is None or id_ not in space.slot_of:
                 raise UnknownMemoryError(f"id: namespace {namespace!r} has no memory {id_}.")
             document = dataclasses.replace(space.document_of(id_), updated=microseconds(at), **changes)
             space.replace(transaction, id_, document, moved, _action_number(document.action))
-            return Stored(**_record(namespace, space.held([id_], seconds(at, "clock()"))[0]))
+            return space.stored([id_], seconds(at, "clock()"))[0]
 
     def delete(self, memories: Iterable[Stored | int] | Stored | int, *, namespace: str = "default") -> int:
         """Forgets them for good, by every path. How many there were."""
         self._check_open()
         ids = _ids(memories)
-        with self._writing(text("namespace", namespace)) as (space, transaction):
+        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
             return 0 if space is None else space.remove(transaction, ids)
 
     def clear(self, namespace: str = "default") -> int:
         """Forgets a namespace, and what was learnt in it; no other is touched. How many memories there were."""
         self._check_open()
-        with self._writing(text("namespace", namespace)) as (space, transaction):
+        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
             return 0 if space is None else space.drop(transaction)
 
     def consolidate(self, namespace: str | None = None) -> dict[str, int]:
@@ -387,26 +390,48 @@ class MemoryBackend(AsyncTwins):
         names = self.namespaces() if namespace is None else [text("namespace", namespace)]
         total: collections.Counter[str] = collections.Counter(forgotten=0, merged=0, promoted=0, demoted=0)
         for name in names:
-            with self._writing(name) as (space, transaction):
+            with self._spaces.writing(name) as (space, transaction):
                 if space is not None:
                     total.update(space.consolidate(transaction, seconds(self._now(), "clock()")))
         return dict(total)
+
+    def export(self, namespace: str = "default") -> Iterator[dict[str, Any]]:
+        """A namespace as JSON objects, one a line: the first tells of the whole, each other one is a memory. With
+        `restore` they are the same memory again."""
+        self._check_open()
+        with self._spaces.reading(text("namespace", namespace)) as space:
+            found = [] if space is None else [*transfer.lines(space, self._encoder.name)]
+        yield from found
+
+    def restore(self, lines: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> int:
+        """What `export` gave, into a namespace that holds nothing. How many memories there are.
+
+        Raises:
+          ArgumentValueError: a line is not one of ours, of another encoder, or the namespace is not empty; nothing is
+          changed then.
+        """
+        self._check_open()
+        dtype = np.dtype(jnp.dtype(self.config.store_dtype))
+        read = transfer.read_all(lines, self._encoder.name, self.config.embedding_dim, dtype)
+        with self._spaces.writing(text("namespace", namespace), create=True) as (space, transaction):
+            if space.slot_of:
+                raise ArgumentValueError(
+                    f"namespace: expected one that holds nothing, {namespace!r} holds {len(space.slot_of)} memories."
+                )
+            space.fill(transaction, self._database.name, *read)
+        return len(read[1])
 
     # ---- its life
 
     def close(self) -> None:
         """Waits for what is under way, writes what is left to write, and lets go of the database. What is called
         afterwards raises ClosedError; a second close does nothing."""
-        with self._spaces_lock:
-            if self._closed:
-                return
-            self._closed = True
-            spaces = list(self._spaces.values())
+        if self._spaces.closed:
+            return
         if self._upkeep is not None:
             self._upkeep.stop()
         try:
-            for space in spaces:
-                self._settle(space)
+            self._spaces.close()
         finally:
             self._database.close()
 
@@ -421,8 +446,7 @@ class MemoryBackend(AsyncTwins):
     # ---- within
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this MemoryBackend is closed.")
+        self._spaces.check_open()
 
     def _now(self) -> datetime:
         return utc(self._clock(), "clock()")
@@ -465,112 +489,14 @@ class MemoryBackend(AsyncTwins):
     def _stored(self, ids: Sequence[int], namespace: str) -> Sequence[Stored]:
         self._check_open()
         now = seconds(self._now(), "clock()")
-        with self._reading(namespace) as space:
+        with self._spaces.reading(namespace) as space:
             here = [] if space is None else [id_ for id_ in ids if id_ in space.slot_of]
-            return [] if space is None else [Stored(**_record(namespace, held)) for held in space.held(here, now)]
-
-    def _space(self, name: str) -> Namespace:
-        """In this process's memory; those that were used least lately make room."""
-        with self._spaces_lock:
-            self._check_open()
-            space = self._spaces.get(name)
-            if space is None:
-                keywords = self._keyword_weight > 0
-                space = self._spaces[name] = Namespace(name, self.config, self._params, keywords=keywords)
-            self._spaces.move_to_end(name)
-            spare = [] if len(self._spaces) <= _LOADED else [next(iter(self._spaces.values()))]
-        for old in spare:
-            if old is not space and old.lock.acquire(blocking=False):
-                try:
-                    self._settle(old)
-                    with self._spaces_lock:
-                        self._spaces.pop(old.name, None)
-                    old.forget()
-                finally:
-                    old.lock.release()
-        return space
-
-    def _drop_unused(self, space: Namespace) -> None:
-        """A name that was only asked for leaves nothing behind."""
-        with self._spaces_lock:
-            if self._spaces.get(space.name) is space:
-                del self._spaces[space.name]
-
-    @contextlib.contextmanager
-    def _reading(self, name: str) -> Iterator[Namespace | None]:
-        """The namespace as the database has it now; None where there is none."""
-        space = self._space(name)
-        with space.lock:
-            self._check_open()
-            try:
-                with self._database.reading() as transaction:
-                    known = space.catch_up(transaction, self._database.name)
-                if not known:
-                    self._drop_unused(space)
-                yield space if known else None
-            except BaseException:
-                space.forget()
-                raise
-
-    @contextlib.contextmanager
-    def _writing(self, name: str, *, create: bool = False) -> Iterator[tuple[Any, Transaction]]:
-        """The same, to be changed: with the block's end it is committed, or, after an error, as it was."""
-        space = self._space(name)
-        with space.lock:
-            self._check_open()
-            try:
-                with self._database.writing() as transaction:
-                    known = space.catch_up(transaction, self._database.name, create=create)
-                    yield space if known else None, transaction
-                if not known:
-                    self._drop_unused(space)
-            except UnknownMemoryError:
-                raise  # nothing was done
-            except BaseException:
-                space.forget()
-                raise
-
-    def _settle(self, space: Namespace) -> None:
-        """Counts of recalls that the database does not have yet."""
-        if self._database.read_only:
-            return
-        with space.lock:
-            if space.has_uncounted:
-                try:
-                    with self._database.writing() as transaction:
-                        if space.catch_up(transaction, self._database.name):
-                            space.save_counts(transaction)
-                except BaseException:
-                    space.forget()
-                    raise
+            return [] if space is None else space.stored(here, now)
 
     def _look_after(self) -> None:
         """What the upkeep does: a rest for each namespace that has changed since its last one."""
-        with self._spaces_lock:
-            names = [] if self._closed else [space.name for space in self._spaces.values() if space.changed]
-        for name in names:
+        for name in self._spaces.changed():
             self.consolidate(name)
-
-
-def _record(namespace: str, held: Held) -> dict[str, Any]:
-    row, document = held.row, held.document
-    return {
-        "id": row["id"],
-        "namespace": namespace,
-        "observation": document.observation,
-        "action": document.action,
-        "next_observation": document.next_observation,
-        "reward": row["reward"] if document.rewarded else None,
-        "rpe": row["rpe"],
-        "strength": held.strength,
-        "contradicted": row["contradicted"],
-        "count": row["count"],
-        "recalls": row["recalls"],
-        "tier": held.tier,
-        "created_at": from_microseconds(document.created),
-        "updated_at": from_microseconds(document.updated),
-        "metadata": check_metadata(document.metadata),  # a copy
-    }
 
 
 def _joined(new: Document, old: Document) -> Document:

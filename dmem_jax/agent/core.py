@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
 from dmem_jax import lifecycle, retrieval, value
+from dmem_jax.agent import sketch as sketches
 from dmem_jax.agent.learning import learner_config
 from dmem_jax.allocation import init
 from dmem_jax.checks import check_asked
@@ -33,7 +34,8 @@ from dmem_jax.storage import as_stored
 from dmem_jax.types import ConsolidationReport, Memory, Query, Recall, Store, Tier, WriteInfo
 
 WRITE_CHANGES = 4  # slots at most: newcomer, what it pushed out of core, what it contradicts, and one to spare
-_TELLING = ("id", "strength", "touched", "time", "count", "recalls", "successes", "contradicted")
+_WRITTEN = ("id", "strength", "touched", "count", "contradicted")  # a write changes one of these at least
+_TELLING = (*_WRITTEN, "time", "recalls", "successes", "task")
 
 
 @jax.tree_util.register_dataclass
@@ -63,10 +65,10 @@ class Changed:
     rows: Store  # what they hold now
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3, 4))
 def written(
-    config: Config, params: Params, memory: Memory, learner: Learner, given: Given
-) -> tuple[Memory, Learner, WriteInfo, Changed]:
+    config: Config, params: Params, memory: Memory, learner: Learner, sketch: Float[Array, "N S"], given: Given
+) -> tuple[Memory, Learner, Float[Array, "N S"], WriteInfo, Changed]:
     """`dmem_jax.write` of what was met; and a reward is learnt from."""
     critic = learner_config(config.embedding_dim)
     place = directions(given.embedding, inverse_norm(given.embedding))
@@ -83,12 +85,15 @@ def written(
         payload=given.document,
     )
     params = dataclasses.replace(params, novelty_weight=given.novelty_weight)
+    memory = sketches.probed(config, params, memory, sketch, given.embedding, given.task, given.novelty_weight != 0)
     after, info = write(config, params, memory, met)
-    _, slot = jax.lax.top_k(_differs(memory, after).astype(jnp.float32), min(WRITE_CHANGES, config.pool_capacity))
-    slot = jnp.where(_differs(memory, after)[slot], slot, config.pool_capacity)
+    differs = _differs(memory, after, _WRITTEN)
+    _, slot = jax.lax.top_k(differs.astype(jnp.float32), min(WRITE_CHANGES, config.pool_capacity))
+    slot = jnp.where(differs[slot], slot, config.pool_capacity)
     batch = Batch(embedding=place[None], reward=given.reward[None], valid=given.rewarded[None])
     learner, _ = value.update(critic, learner, batch)
-    return after, learner, info, Changed(slot=slot, rows=rows(config, after, slot))
+    changed = Changed(slot=slot, rows=rows(config, after, slot))
+    return after, learner, put(sketch, slot, sketches.of_rows(changed.rows)), info, changed
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -266,9 +271,8 @@ def _only(memory: Memory, kept: Array) -> Memory:
     return dataclasses.replace(memory, core=core, buffer=buffer)
 
 
-def _differs(before: Memory, after: Memory) -> Bool[Array, " N"]:
-    def told(memory: Memory, name: str) -> Array:
-        return pooled(memory, lambda tier: getattr(tier, name))
+def _differs(before: Memory, after: Memory, names: Sequence[str] = _TELLING) -> Bool[Array, " N"]:
+    def in_tier(old: Store, new: Store) -> Array:
+        return functools.reduce(jnp.logical_or, [getattr(old, name) != getattr(new, name) for name in names])
 
-    different = [told(before, name) != told(after, name) for name in _TELLING]
-    return functools.reduce(jnp.logical_or, different)
+    return jnp.concatenate([in_tier(before.core, after.core), in_tier(before.buffer, after.buffer)])

@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,8 @@ from dmem_jax.errors import DatabaseError, MissingExtraError
 
 try:
     import sqlalchemy as sql
+    from sqlalchemy import event
+    from sqlalchemy import exc as errors
     from sqlalchemy.dialects import postgresql, sqlite
 except ImportError as error:
     raise MissingExtraError("MemoryBackend needs SQLAlchemy: pip install 'dmem-jax[agent]'.") from error
@@ -169,16 +171,20 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator["Transaction"]:
-        with self._alone if self._in_memory else contextlib.nullcontext(), self.saying():
-            with self._engine.connect().execution_options(dmem_write=write) as connection, connection.begin():
-                yield Transaction(connection, write)
+        with (
+            self._alone if self._in_memory else contextlib.nullcontext(),
+            self.saying(),
+            self._engine.connect().execution_options(dmem_write=write) as connection,
+            connection.begin(),
+        ):
+            yield Transaction(connection, write)
 
     @contextlib.contextmanager
     def saying(self) -> Iterator[None]:
         """SQLAlchemy's errors are said as ours."""
         try:
             yield
-        except sql.exc.SQLAlchemyError as error:
+        except errors.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             raise DatabaseError(f"{self.name}: {str(cause).strip()}") from error
 
@@ -240,10 +246,10 @@ class Transaction:
             self._do(table.delete().where(table.c.namespace == id_))
         self._do(_namespaces.delete().where(_namespaces.c.id == id_))
 
-    def slots_since(self, id_: int, revision: int) -> Sequence[Mapping[str, Any]]:
+    def slots_since(self, id_: int, revision: int) -> Sequence[dict[str, Any]]:
         """Those that changed after `revision`."""
         query = sql.select(_slots).where(_slots.c.namespace == id_, _slots.c.revision > revision)
-        return self._do(query).mappings().all()
+        return [dict(row) for row in self._do(query).mappings()]
 
     def documents(self, id_: int, wanted: Sequence[int] | None) -> list[Document]:
         """Those `wanted`; None: all."""
@@ -290,16 +296,17 @@ def _engine(url: str | os.PathLike[str], read_only: bool) -> tuple[str, sql.Engi
     text = os.fspath(url)
     if "://" not in text:
         return text, _sqlite_engine(text, read_only)
+    driver = text.partition(":")[0]
     try:
         parsed = sql.make_url(text)
         if parsed.get_backend_name() == "sqlite":
             return parsed.database or ":memory:", _sqlite_engine(parsed.database or ":memory:", read_only)
         engine = sql.create_engine(parsed, pool_pre_ping=True)
-    except sql.exc.ArgumentError as error:
+    except errors.ArgumentError as error:
         raise DatabaseError(f"{text}: is neither a path nor a URL that SQLAlchemy reads ({error}).") from error
     except ImportError as error:
         raise MissingExtraError(
-            f"{parsed.drivername} needs its driver ({error.name}): for Postgres pip install 'dmem-jax[postgres]'."
+            f"{driver} needs its driver ({error.name}): for Postgres pip install 'dmem-jax[postgres]'."
         ) from error
     if engine.dialect.name != "postgresql":
         raise DatabaseError(f"{engine.dialect.name}: expected SQLite or Postgres.")
@@ -331,7 +338,7 @@ def _sqlite_engine(path: str, read_only: bool) -> sql.Engine:
     pool = sql.StaticPool if path == ":memory:" else sql.QueuePool
     engine = sql.create_engine("sqlite+pysqlite://", creator=connect, poolclass=pool)
 
-    @sql.event.listens_for(engine, "begin")
+    @event.listens_for(engine, "begin")
     def begin(connection: sql.Connection) -> None:
         write = connection.get_execution_options().get("dmem_write", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")

@@ -121,7 +121,9 @@ _DENSE = (  # Han, kana, Hangul; Thai, Lao, Burmese, Khmer
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1780-\u17d3"
 )
 _IS_DENSE = re.compile(f"[{_DENSE}]")
-_WORD = re.compile(rf"(\d+(?:\.\d+)+|[{_DENSE}]+|(?:[^\W_{_DENSE}]|[{_MARKS}])+(?:'(?:t|m|d|ll|re|ve)\b)?)(?:'s\b)?")
+_WORD = re.compile(
+    rf"(\d+(?:\.\d+)+|[{_DENSE}]+|(?:[^\W_{_DENSE}]|[{_MARKS}])+(?:'(?:t|m|d|ll|re|ve)\b)?)(?:'s\b)?"
+)
 
 
 def _folded(text: str) -> str:

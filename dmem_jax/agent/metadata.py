@@ -25,9 +25,9 @@ def check_metadata(metadata: Any) -> dict[str, Any]:
         raise ArgumentTypeError(f"metadata: expected a dict, got {shown(metadata)}.")
     copy = _copied("metadata", metadata, allow_nan=False)
     # JSON would make a str of a number.
-    wrong = next((key for key in _keys(metadata) if not isinstance(key, str)), None)
-    if wrong is not None:
-        raise ArgumentTypeError(f"metadata: expected keys that are str, got {shown(wrong)}.")
+    for key in _keys(metadata):
+        if not isinstance(key, str):
+            raise ArgumentTypeError(f"metadata: expected keys that are str, got {shown(key)}.")
     return copy
 
 
@@ -108,10 +108,11 @@ def _copied(name: str, value: Any, allow_nan: bool = True) -> Any:
 
 def _keys(value: Any) -> Iterator[Any]:
     """At every depth."""
-    if isinstance(value, dict):
-        yield from value
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return
-    for part in value:
-        yield from _keys(part)
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            yield from part
+            parts += part.values()
+        elif isinstance(part, list | tuple):
+            parts += part

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmem_jax.agent import core
+from dmem_jax.agent import core, sketch
 from dmem_jax.agent.database import Document, Transaction
 from dmem_jax.agent.learning import newborn
+from dmem_jax.agent.records import Recalled, Stored
 from dmem_jax.agent.rows import (
     Row,
     columns_of,
@@ -22,6 +23,7 @@ from dmem_jax.agent.rows import (
     packed,
     pool_slot_of,
     put,
+    record,
     row_of,
     state_of,
     unpacked,
@@ -37,17 +39,6 @@ from dmem_jax.types import Memory, Query, Recall, Tier, WriteInfo
 _FIRST_BUFFER = 256  # slots of a buffer at first; it doubles when it is full, up to what was asked for
 _CHUNK = 64  # slots that are read or placed at once
 _RELOAD = 4096  # slots that another process may have changed before all are read anew
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Held:
-    """A memory as the arrays hold it, with its texts."""
-
-    row: Row
-    slot: int  # of the pool
-    tier: str
-    strength: float  # by now, reward units
-    document: Document
 
 
 class Namespace:
@@ -73,6 +64,7 @@ class Namespace:
         self.config = dataclasses.replace(self._full_config, buffer_capacity=first)
         self._memory: Memory | None = None
         self._learner = None
+        self._sketch = None  # of the arrays; None: is made when needed, for they have changed
         self._next_document = 0
         self._document_at = np.full(self.config.pool_capacity, -1, np.int32)
         self._id_at = np.full(self.config.pool_capacity, -1, np.int32)
@@ -94,7 +86,7 @@ class Namespace:
         found = transaction.namespace(self.name)
         if found is None and create:
             self._memory, self._learner = init(self.config, jnp.int32(0)), newborn(self.config.embedding_dim)
-            found = transaction.add_namespace(self.name, self._state())
+            found = transaction.add_namespace(self.name, self.state())
         if found is None:
             self.forget()
             return False
@@ -118,7 +110,7 @@ class Namespace:
         assert self._id is not None
         uncounted = sorted(self._uncounted - set(rows))
         self._uncounted.clear()
-        rows = rows | {held.slot: held.row for held in self.held_at(uncounted, 0)}
+        rows = rows | self._rows_at(uncounted)
         before = {int(self._document_at[slot]) for slot in rows}
         for slot, row in rows.items():
             self._note(slot, row["id"], row["document"])
@@ -131,7 +123,7 @@ class Namespace:
         transaction.put_documents(self._id, new)
         transaction.put_slots(self._id, [columns_of(self.config, *each, self._revision) for each in rows.items()])
         transaction.drop_documents(self._id, gone)
-        transaction.save_namespace(self._id, self._revision, self._state())
+        transaction.save_namespace(self._id, self._revision, self.state())
         self.changed = True
 
     @property
@@ -143,6 +135,20 @@ class Namespace:
         """Of recalls, if some are not in the database yet."""
         if self._uncounted:
             self.save(transaction, {})
+
+    def fill(
+        self, transaction: Transaction, database: str, state: bytes, rows: list[dict[str, Any]], texts: list[Document]
+    ) -> None:
+        """An empty one, with rows of the database."""
+        assert self._id is not None
+        held = unpacked(state, self._whole_state(), "lines[0]")
+        held["next_document"] = np.int32(max((document.document for document in texts), default=-1) + 1)
+        self._make_room_for(rows, database)
+        self._revision += 1
+        transaction.put_documents(self._id, texts)
+        transaction.put_slots(self._id, [row | {"revision": self._revision} for row in rows])
+        transaction.save_namespace(self._id, self._revision, packed(held))
+        self._revision = -1  # the next one to look reads it all
 
     def drop(self, transaction: Transaction) -> int:
         """All of it, for good. How many memories there were."""
@@ -165,8 +171,11 @@ class Namespace:
         self._make_room()
         document = dataclasses.replace(document, document=self._next_document)
         self._next_document += 1
-        self._memory, self._learner, info, changed = core.written(
-            self.config, self.params, self._memory, self._learner, core.given(document=document.document, **given)
+        if self._sketch is None:
+            self._sketch = sketch.of_memory(self.memory)
+        numbers = core.given(document=document.document, **given)
+        self._memory, self._learner, self._sketch, info, changed = core.written(
+            self.config, self.params, self._memory, self._learner, self._sketch, numbers
         )
         info, changed = jax.device_get((info, changed))
         documents = [document]
@@ -179,8 +188,8 @@ class Namespace:
 
     def recall(
         self, query: Query, k: int, *, text: str, keyword_weight: float, least: float, allowed: np.ndarray | None
-    ) -> tuple[Recall, list[tuple[Held, dict[str, float]]]]:
-        """The `k` best with their scores, best first; and the recall as the core gave it, for `count`."""
+    ) -> tuple[Recall, list[Recalled]]:
+        """The `k` best, best first; and the recall as the core gave it, for `count`."""
         some = np.ones(self.config.pool_capacity, bool) if allowed is None else allowed
         keywords = self._texts.scores(text, some) if keyword_weight else np.zeros(some.size, np.float32)
         config = self._asking(k)
@@ -189,17 +198,18 @@ class Namespace:
             jnp.asarray(some), jnp.float32(least), jnp.int32(k),
         )  # fmt: skip
         found, cosine, slots = jax.device_get((recall, cosine, core.pool_slot(config, recall)))
-        held = self.held_at(slots[: int(found.valid.sum())].tolist(), int(query.time))
-        scores = [
-            {
-                "score": float(found.score[i]),
-                "similarity": float(cosine[i]),
-                "keyword": float(keywords[each.slot]),
-                "salience": float(found.salience[i]),
-            }
-            for i, each in enumerate(held)
+        slots = slots[: int(found.valid.sum())].tolist()
+        memories = [
+            Recalled(
+                **dataclasses.asdict(memory),
+                score=float(found.score[i]),
+                similarity=float(cosine[i]),
+                keyword=float(keywords[slots[i]]),
+                salience=float(found.salience[i]),
+            )
+            for i, memory in enumerate(self._stored_at(slots, int(query.time)))
         ]
-        return recall, list(zip(held, scores, strict=True))
+        return recall, memories
 
     def count(self, recall: Recall) -> None:
         """It was handed to the agent. The database learns of it with the next change."""
@@ -229,6 +239,7 @@ class Namespace:
     ) -> None:
         """Another text, action and, unless it is None, place for a memory."""
         slot = self.slot_of[id_]
+        self._sketch = None
         if embedding is None:
             self._memory = core.retold(self.config, self._memory, jnp.int32(slot), jnp.int32(task))
         else:
@@ -252,6 +263,7 @@ class Namespace:
         self._memory, report, differs = core.consolidated(self.config, self.params, self._memory, jnp.int32(now))
         slots = np.flatnonzero(np.asarray(differs)).tolist()
         if slots:
+            self._sketch = None
             self.save(transaction, self._rows_at(slots))
         self.changed = False
         return {name: int(getattr(report, name)) for name in ("forgotten", "merged", "promoted", "demoted")}
@@ -269,16 +281,20 @@ class Namespace:
             some[slot] = fits(self.document_of(id_).metadata)
         return some
 
-    def held(self, ids: Sequence[int], now: int) -> list[Held]:
+    def stored(self, ids: Sequence[int], now: int) -> list[Stored]:
         """Memories that are there, by id, in the same order."""
-        return self.held_at([self.slot_of[id_] for id_ in ids], now)
+        return self._stored_at([self.slot_of[id_] for id_ in ids], now)
 
-    def held_at(self, slots: Sequence[int], now: int) -> list[Held]:
-        """Of pool slots that hold memories, in the same order."""
+    def row(self, id_: int) -> tuple[int, Row]:
+        """Pool slot and numbers of a memory that is there."""
+        slot = self.slot_of[id_]
+        return slot, self._rows_at([slot])[slot]
+
+    def _stored_at(self, slots: Sequence[int], now: int) -> list[Stored]:
         found = []
         for slot, (row, strength) in zip(slots, self._told(slots, now), strict=True):
             tier = Tier.CORE if slot < self.config.core_capacity else Tier.BUFFER
-            found.append(Held(row, slot, tier.name.lower(), strength, self._texts[row["document"]]))
+            found.append(Stored(**record(self.name, tier, row, strength, self._texts[row["document"]])))
         return found
 
     def _rows_at(self, slots: Sequence[int]) -> dict[int, Row]:
@@ -307,8 +323,9 @@ class Namespace:
     def _follow(self, slots: Sequence[Any], documents: Iterable[Document], database: str) -> None:
         """What another process has changed."""
         self._make_room_for(slots, database)
+        self._sketch = None
         for i in range(0, len(slots), _CHUNK):
-            rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self._memory, _CHUNK)))
+            rows = jax.tree.map(np.array, jax.device_get(core.no_rows(self.config, self.memory, _CHUNK)))
             at = np.full(_CHUNK, self.config.pool_capacity, np.int32)
             for j, columns in enumerate(slots[i : i + _CHUNK]):
                 at[j] = pool_slot_of(self.config, columns)
@@ -348,6 +365,7 @@ class Namespace:
         while larger < min(slots, most):
             larger = min(2 * larger, most)
         if larger > held:
+            self._sketch = None
             if self._memory is not None:
                 self._memory = core.grown(self._memory, self.config, larger)
             self.config = dataclasses.replace(self.config, buffer_capacity=larger)
@@ -382,5 +400,6 @@ class Namespace:
             "next_document": np.int32(self._next_document),
         }
 
-    def _state(self) -> bytes:
+    def state(self) -> bytes:
+        """All that no memory holds."""
         return packed(self._whole_state())

@@ -1,5 +1,6 @@
 """Between a slot of the arrays and a row of the database, and between the rest of a memory and bytes."""
 
+import copy
 import dataclasses
 import io
 import zipfile
@@ -10,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmem_jax.agent.database import SLOT_NUMBERS
+from dmem_jax.agent.database import SLOT_NUMBERS, Document
+from dmem_jax.agent.times import from_microseconds
 from dmem_jax.allocation import init
 from dmem_jax.config import Config
 from dmem_jax.errors import DatabaseError
@@ -33,10 +35,15 @@ def row_of(rows: Store, i: int) -> Row:
 
 def columns_of(config: Config, slot: int, row: Row, revision: int) -> dict[str, Any]:
     """As the database has it; `slot` of the pool."""
-    tier, within = (Tier.CORE, slot) if slot < config.core_capacity else (Tier.BUFFER, slot - config.core_capacity)
+    tier, within = placed(config, slot)
     free = row["id"] < 0
     embedding = b"" if free else row["embedding"].tobytes()
     return row | {"tier": int(tier), "slot": within, "revision": revision, "embedding": embedding}
+
+
+def placed(config: Config, slot: int) -> tuple[Tier, int]:
+    """Tier, and slot within it, of a pool slot."""
+    return (Tier.CORE, slot) if slot < config.core_capacity else (Tier.BUFFER, slot - config.core_capacity)
 
 
 def pool_slot_of(config: Config, columns: Mapping[str, Any]) -> int:
@@ -65,11 +72,34 @@ def put(rows: Store, at: int, columns: Mapping[str, Any]) -> None:
         rows.scale[at] = columns["scale"] or 0.0
 
 
+def record(namespace: str, tier: Tier, row: Row, strength: float, document: Document) -> dict[str, Any]:
+    """The fields of a `Stored`."""
+    return {
+        "id": row["id"],
+        "namespace": namespace,
+        "observation": document.observation,
+        "action": document.action,
+        "next_observation": document.next_observation,
+        "reward": row["reward"] if document.rewarded else None,
+        "rpe": row["rpe"],
+        "strength": strength,
+        "contradicted": row["contradicted"],
+        "count": row["count"],
+        "recalls": row["recalls"],
+        "tier": tier.name.lower(),
+        "created_at": from_microseconds(document.created),
+        "updated_at": from_microseconds(document.updated),
+        "metadata": copy.deepcopy(document.metadata),
+    }
+
+
 def packed(state: Any) -> bytes:
     """The arrays of a pytree, by their paths. Nothing is pickled."""
     file = io.BytesIO()
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    np.savez(file, **{jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves})
+    leaves: dict[str, Any] = {
+        jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    }
+    np.savez(file, allow_pickle=False, **leaves)
     return file.getvalue()
 
 
