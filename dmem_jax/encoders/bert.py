@@ -57,18 +57,29 @@ class Layer(nn.Module):
     shape: Shape
 
     @nn.compact
-    def __call__(self, x: Float32[Array, "n l h"], bias: Float32[Array, "n 1 1 l"]) -> Float32[Array, "n l h"]:
-        n, length, hidden = x.shape
-        shape = self.shape
+    def __call__(self, x: Float32[Array, "n l h"], bias: Float32[Array, "n l"]) -> Float32[Array, "n l h"]:
+        shape, hidden = self.shape, x.shape[-1]
         dense = partial(nn.Dense, precision=_EXACT)
         norm = partial(nn.LayerNorm, epsilon=shape.epsilon, use_fast_variance=False)
-        qkv = dense(3 * hidden, name="qkv")(x).reshape(n, length, 3, shape.heads, hidden // shape.heads)
-        scores = jnp.einsum("nqhd,nkhd->nhqk", qkv[:, :, 0], qkv[:, :, 1], precision=_EXACT)
-        weights = jax.nn.softmax(scores * (hidden // shape.heads) ** -0.5 + bias)
-        mixed = jnp.einsum("nhqk,nkhd->nqhd", weights, qkv[:, :, 2], precision=_EXACT).reshape(x.shape)
+        mixed = _attention(shape.heads, dense(3 * hidden, name="qkv")(x), bias)
         x = norm(name="norm_attended")(x + dense(hidden, name="attended")(mixed))
         inner = ACTIVATIONS[shape.activation](dense(shape.inner, name="inner")(x))
         return norm(name="norm_outer")(x + dense(hidden, name="outer")(inner))
+
+
+def _attention(heads: int, qkv: Float32[Array, "n l qkv"], bias: Float32[Array, "n l"]) -> Float32[Array, "n l h"]:
+    """What each token takes from the others. `bias` is added to the score of a key."""
+
+    def of_row(row: tuple[Array, Array]) -> Array:
+        qkv, bias = row
+        split = qkv.reshape(qkv.shape[0], 3, heads, -1)
+        query, key, value = split[:, 0], split[:, 1], split[:, 2]
+        scores = jnp.einsum("qhd,khd->hqk", query, key, precision=_EXACT) * query.shape[-1] ** -0.5
+        weights = jax.nn.softmax(scores + bias[None, None])
+        return jnp.einsum("hqk,khd->qhd", weights, value, precision=_EXACT).reshape(qkv.shape[0], -1)
+
+    # One row's scores fit into a CPU's cache, those of a batch do not: 4 times as fast for 64 rows of 128 tokens.
+    return jax.lax.platform_dependent((qkv, bias), cpu=partial(jax.lax.map, of_row), default=jax.vmap(of_row))
 
 
 class Bert(nn.Module):
@@ -83,7 +94,7 @@ class Bert(nn.Module):
         positions = self.param("positions", nn.initializers.normal(0.02), (shape.max_length, shape.hidden))
         x = words[ids] + positions[None, : ids.shape[1]]
         x = nn.LayerNorm(epsilon=shape.epsilon, use_fast_variance=False, name="norm")(x)
-        bias = jnp.where(mask, 0.0, _HIDDEN).astype(jnp.float32)[:, None, None, :]
+        bias = jnp.where(mask, 0.0, _HIDDEN).astype(jnp.float32)
         for i in range(shape.layers):
             x = Layer(shape, name=f"layer_{i}")(x, bias)
         return x
