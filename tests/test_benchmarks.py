@@ -412,3 +412,17 @@ assert 0.4 < stats["dropped"] / stats["seen"] < 0.6, stats
 assert bool((memory.core.id >= 0).all()) and bool((memory.buffer.id >= 0).all())
 """
     run_code(code)
+
+
+@pytest.mark.slow
+def test_encoder_tells_sentences_a_second_and_why_a_peer_is_left_out():
+    done = run("encoder", "--lengths", "8", "16", "--batch", "2", "--repeats", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    if "no package here holds MiniLM's weights" in done.stderr:
+        pytest.skip("no package here holds MiniLM's weights")
+    assert "torch: left out; --torch-python names" in done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["work"].get("length") for record in found[:2]] == [8, 16]
+    for record in found:
+        check({"": record}, "encoder", {"batch": 2})
+        assert record["sentences_per_second"] > 0

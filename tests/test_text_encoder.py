@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -91,8 +90,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TextEncoder:
 
 
 @pytest.fixture(scope="module")
-def minilm() -> Iterator[TextEncoder]:
-    yield TextEncoder.from_pretrained("all-MiniLM-L6-v2")
+def minilm() -> TextEncoder:
+    return TextEncoder.from_pretrained("all-MiniLM-L6-v2")
 
 
 MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "word_embedding_dimension": 8}
@@ -221,7 +220,8 @@ def test_few_programs_for_many_calls(tmp_path: Path):
     for n in (1, 2, 3, 4, 5, 9, 13):
         encoder(["key " * (i % 3) for i in range(n)])
         encoder(["key " * (15 + i % 7) for i in range(n)])
-    assert encoder._jitted._cache_size() == 4  # batches of 1 and 4, lengths 16 and 24
+    jitted: Any = encoder._jitted
+    assert jitted._cache_size() == 4  # batches of 1 and 4, lengths 16 and 24
 
 
 # ---- whatever comes in
@@ -425,7 +425,7 @@ def test_a_model_from_the_hub_is_a_folder(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_bad_arguments_are_named(tmp_path: Path, given: dict[str, Any], error: type[Exception], said: str):
-    arguments = {"folder_or_name": folder(tmp_path)} | given
+    arguments: dict[str, Any] = {"folder_or_name": folder(tmp_path)} | given
     with pytest.raises(dmem.DmemError, match=said) as raised:
         TextEncoder.from_pretrained(arguments.pop("folder_or_name"), **arguments)
     assert isinstance(raised.value, error)

@@ -1,4 +1,4 @@
-"""The network of BERT (arXiv 1810.04805) and RoBERTa (1907.11692), in Flax, with the weights of transformers' checkpoints.
+"""The network of BERT (arXiv 1810.04805) and RoBERTa (1907.11692) in Flax, by the checkpoints of transformers.
 
 n rows, l tokens a row, h the hidden size. Numbers are float32 everywhere, as in torch, whose results these are to 1e-5.
 """

@@ -97,8 +97,8 @@ class TokenEncoder(abc.ABC):
         Texts of like length share a batch. The first call for a length compiles, about a second each.
 
         Raises:
-          ArgumentTypeError: not a list of strings. ArgumentValueError: a text holds a lone surrogate, which no tokenizer
-          can read. Both name the text's index.
+          ArgumentTypeError: not a list of strings. ArgumentValueError: a text holds a lone surrogate, which is no
+          Unicode. Both name the text's index.
         """
         tokens = self._tokens(checked_texts(texts))
         vectors = np.zeros((len(tokens), self.dim), np.float32)

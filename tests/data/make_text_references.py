@@ -89,4 +89,5 @@ if __name__ == "__main__":
         np.save(sys.stdout.buffer, minilm(given.folder))
     else:
         np.savez_compressed(HERE / "text_minilm.npz", texts=np.array(TEXTS), vectors=minilm(given.folder))
-        np.savez_compressed(HERE / "text_tiny.npz", **tiny())
+        arrays: dict[str, Any] = tiny()
+        np.savez_compressed(HERE / "text_tiny.npz", **arrays)
