@@ -54,8 +54,8 @@ def _dialogue(sample: dict[str, Any]) -> Dialogue:
 
 
 def _told(date: str, turn: dict[str, Any]) -> str:
-    caption = f" and shared {turn['blip_caption']}" if turn.get("blip_caption") else ""
-    return f'({date}) {turn["speaker"]} said, "{turn["text"]}"{caption}.'
+    caption = f" and shared {turn['blip_caption']}." if turn.get("blip_caption") else ""
+    return f'({date}) {turn["speaker"]} said, "{turn["text"]}"{caption}'
 
 
 def _turns_named(evidence: list[str]) -> list[str]:

@@ -153,7 +153,7 @@ dialogues = locomo.read({str(tmp_path)!r})
 assert dialogues[0].questions == ["eeeeeeeee", "ggggggggg"]
 assert dialogues[0].evidence == [[4], [6, 7]]
 assert dialogues[0].turns[3] == '(1 May) Ann said, "ddddddddd" and shared a photo of a dog.'
-assert dialogues[0].turns[-1] == '(9 May) Ann said, "ttttttttt".'
+assert dialogues[0].turns[-1] == '(9 May) Ann said, "ttttttttt"'
 records = {{record["implementation"]: record for record in storage.run_on_dialogues(dialogues, Letters())}}
 assert list(records) == list(storage.SEARCHES)
 for record in records.values():  # ties go to the lower slot: the first turns, in every type
@@ -177,7 +177,8 @@ def test_storage_of_dialogues_says_what_it_needs(tmp_path):
     code = f"""
 from benchmarks.__main__ import main
 folder = {str(tmp_path)!r}
-for more, message in (([], "--folder: required"), (["--folder", folder, "--encoder", folder], "storage: folder_or_name")):
+both = ["--folder", folder, "--encoder", folder]
+for more, message in (([], "--folder: required"), (both, "storage: folder_or_name")):
     try:
         main(["storage", "--data", "locomo", *more])
     except SystemExit as error:

@@ -119,10 +119,8 @@ def test_it_is_an_encoder_and_none_makes_none(encoder):
 @needs_torch
 @pytest.mark.parametrize("act", ["quick_gelu", "gelu"])
 def test_a_whole_clip_of_today_is_read(act, tmp_path):
-    import torch
-    import transformers
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    processing = pytest.importorskip("transformers.models.clip.image_processing_pil_clip")
     torch.manual_seed(1)
     sizes: dict[str, Any] = {"hidden_size": 24, "intermediate_size": 30, "num_attention_heads": 2}
     vision = sizes | {"num_hidden_layers": 3, "image_size": 21, "patch_size": 5, "hidden_act": act}
@@ -130,7 +128,7 @@ def test_a_whole_clip_of_today_is_read(act, tmp_path):
     config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=9)
     model = transformers.CLIPModel(config).eval()
     model.save_pretrained(tmp_path)
-    processor = CLIPImageProcessorPil(size={"shortest_edge": 24}, crop_size={"height": 21, "width": 21})
+    processor = processing.CLIPImageProcessorPil(size={"shortest_edge": 24}, crop_size={"height": 21, "width": 21})
     processor.save_pretrained(tmp_path)
     random = np.random.default_rng(0)
     images = [random.integers(0, 256, (*shape, 3), dtype=np.uint8) for shape in ((30, 40), (99, 25), (10, 11))]
@@ -321,7 +319,7 @@ def test_embed_takes_pixels_of_its_size_alone(encoder):
 @pytest.mark.quick
 def test_a_picture_twice_as_large_shows_the_same():
     """Where one knows what must come out: resizing an image of one colour and cutting it changes no pixel."""
-    prepare = pixels.Preprocessing(size=8, shortest=10, resample=3, factor=1.0, mean=(0,) * 3, deviation=(1,) * 3)
+    prepare = pixels.Preprocessing(size=8, shortest=10, resample=3, factor=1.0, mean=(0, 0, 0), deviation=(1, 1, 1))
     colour = np.array([250, 3, 77], np.uint8)
     for shape in ((8, 8), (16, 16), (100, 37), (3, 50), (1, 1)):
         np.testing.assert_array_equal(

@@ -43,11 +43,12 @@ class Texts:
         """float32 [N]: for each slot BM25 over the greatest of the slots that are `allowed` (bool [N]); in [0, 1]."""
         scores = np.zeros(allowed.size, np.float32)
         if self._keywords is not None:
-            for document, score in zip(*self._keywords.scores(text, limit=_SCORED), strict=True):
+            limit = _SCORED if allowed.all() else max(1, len(self._keywords))
+            for document, score in zip(*self._keywords.scores(text, limit=limit), strict=True):
                 slot = self._slot[int(document)]
                 scores[slot] = score if allowed[slot] else 0.0
-        best = scores.max(initial=0.0)
-        return scores / best if best > 0 else scores
+        # Where only words match that are everywhere, no score comes near 1: that is to stay next to nothing.
+        return scores / max(float(scores.max(initial=0.0)), 1.0)
 
     def close(self) -> None:
         """Lets go of the index."""

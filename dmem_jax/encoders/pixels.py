@@ -1,8 +1,8 @@
 """Images of any size to the square of pixels that a CLIP looks at, as its preprocessor_config.json says.
 
 By Pillow, for that is what CLIP was trained with and what transformers' image processor calls: the pixels are the same,
-bit for bit. `jax.image.resize` has the same cubic, but Pillow rounds to whole levels after each of its two passes, and
-what differs by a level or two would stay different.
+bit for bit. `jax.image.resize` has the same cubic, but Pillow rounds to whole levels after each of its two passes: a
+fifth of the pixels of a picture of 300 x 400 came out a level apart.
 """
 
 import dataclasses
