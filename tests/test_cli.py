@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ class Words:
     def __init__(self, name: str):
         self.name, self.dim = f"words for {name}", 16
 
-    def __call__(self, texts: Sequence[str], /) -> np.ndarray:
+    def __call__(self, texts: Iterable[str], /) -> np.ndarray:
         return np.stack([np.sum([_vector(word) for word in text.split()], axis=0) for text in texts])
 
 
@@ -148,7 +148,7 @@ def test_export_and_import_are_one_memory(filled, tmp_path: Path, monkeypatch: p
         (("recall", "x", "--db", "nothing.db"), "there is no such file"),
         (("stats", "--db", "nothing.db"), "there is no such file"),
         (("export", "new.jsonl", "--db", "nothing.db"), "there is no such file"),
-        (("import", "bad.txt", "--db", "nothing.db"), "line 1: expected JSON"),
+        (("import", "bad.txt", "--db", "nothing.db"), "a line: expected JSON"),
         (("import", "memory.db.json", "--db", "nothing.db"), "expected what `dmem export` writes"),
         (("stats", "--db", "bad.txt"), "bad.txt"),
         (("add", "", "--reward", "1"), "observation"),
