@@ -252,12 +252,12 @@ def _opened(
 
 
 def _lines(file: Iterable[str]) -> Iterator[Any]:
-    number, line = 0, ""
+    line = ""
     try:
-        for number, line in enumerate(file, 1):
+        for line in file:
             yield json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ArgumentValueError(f"line {number}: expected JSON in UTF-8, got {shown(line)} ({error}).") from error
+        raise ArgumentValueError(f"a line: expected JSON in UTF-8, got {shown(line)} ({error}).") from error
 
 
 def _known(backend: Any, namespace: str) -> None:

@@ -3,6 +3,7 @@
 Names and numbers are found here, which an embedding blurs. FTS5 keeps the statistics exact after every change.
 """
 
+import itertools
 import re
 import sqlite3
 import unicodedata
@@ -107,9 +108,9 @@ def tokens(text: str) -> list[str]:
     """The words of a text, in its order.
 
     Case, width and accents fall away ("José" is "jose"). A number with a point stays whole ("3.5", "1.2.3"), a date or
-    an identifier falls into its parts ("2026-11-30", "user_id"); "don't" is one word, "Anna's" is "anna". Where a script
-    sets no spaces between words (Han, kana, Hangul, Thai), every character is a token, and every pair of neighbours: a name
-    of two or three characters is rare as pairs, while each of its characters is in half of the texts.
+    an identifier falls into its parts ("2026-11-30", "user_id"); "don't" is one word, "Anna's" is "anna". Where a
+    script sets no spaces between words (Han, kana, Hangul, Thai), every character is a token, and every pair of
+    neighbours: a name of two or three characters is rare as pairs, while each of its characters is in many texts.
     """
     return [token for word in _WORD.findall(_folded(text)) for token in _split(word)]
 
@@ -134,6 +135,6 @@ def _folded(text: str) -> str:
 def _split(word: str) -> Iterator[str]:
     if _IS_DENSE.match(word):
         yield from word
-        yield from map("".join, zip(word, word[1:], strict=False))
+        yield from map("".join, itertools.pairwise(word))
     else:
         yield word[:_LETTERS]
