@@ -252,7 +252,7 @@ def chat_stub(monkeypatch):
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_):
+        def log_message(self, format, *args):
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -268,6 +268,7 @@ def chat_stub(monkeypatch):
 def test_a_chat_model_gets_the_prompt_and_its_answer_is_reported(chat_stub, tmp_path, monkeypatch):
     asked, _ = chat_stub
     monkeypatch.setenv("OPENAI_MODEL", "stub")
+    monkeypatch.setattr(assistant, "QUICK_WEEKS", 2)  # the shortest
     results = assistant.main(["--quick", "--dialogues", "2", "--encoder", "hashed", "--out", str(tmp_path)])
     assert results["answered_by"] == "chat model"
     assert [each["answer"] for each in results["answers"]] == ["No peanuts."] * 3

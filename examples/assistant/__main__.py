@@ -91,7 +91,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> dict:
     """Run all; print tables and one dialogue; write results and pictures. Returns what is in results.json."""
     asked = parse(arguments)
-    console, start = Console(width=max(150, Console().width)), time.perf_counter()
+    console, start = Console(width=max(180, Console().width)), time.perf_counter()
     encoder = encoding.Once(encoding.load(asked.encoder))
     weeks = QUICK_WEEKS if asked.quick else WEEKS
     dialogues = [world.dialogue(seed, weeks) for seed in range(asked.seed, asked.seed + asked.dialogues)]

@@ -89,7 +89,7 @@ def _stores(axis: Axes, life: Life) -> None:
     axis.set(
         yscale="symlog", xlabel="day", ylabel="exchanges", title=f"The stores of user {life.dialogue.seed} over time"
     )
-    axis.legend(frameon=False, loc="lower right")
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _written(added: Added) -> bool:

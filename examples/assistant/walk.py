@@ -13,6 +13,7 @@ from examples.assistant.life import Life, terms_of
 from examples.assistant.rewards import reward
 
 SHOWN = 3  # exchanges of a fate that are shown
+BUDGET = 1000  # tokens of a prompt: room for all that is recalled
 
 
 def tell(life: Life, params: Params, console: Console) -> list[dict[str, str]]:
@@ -27,7 +28,7 @@ def tell(life: Life, params: Params, console: Console) -> list[dict[str, str]]:
     answers = []
     for fact, recalled in zip(dialogue.facts, life.recalled, strict=True):
         console.print(_recalled(life, fact.question, params))
-        prompt = render_prompt(recalled[: life.k])
+        prompt = render_prompt(recalled[: life.k], budget=BUDGET)
         answers.append(
             {
                 "question": fact.question,

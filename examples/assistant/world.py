@@ -90,10 +90,10 @@ def dialogue(seed: int, weeks: int = 8) -> Dialogue:
     topics = {kind: chance.choice([topic for topic in TOPICS if topic.kind == kind]) for kind in KINDS}
     exchanges = [_ordinary(chance, time, tuple(topics.values())) for time in times]
     facts = []
-    for kind, topic in topics.items():
-        fact, exchange = _named(chance, topic, told[kind], times[told[kind]])
+    for topic in topics.values():
+        place = told[topic.kind]
+        fact, exchanges[place] = _named(chance, topic, place, times[place])
         facts.append(fact)
-        exchanges[told[kind]] = exchange
     asked = START + datetime.timedelta(days=days, hours=18)
     return Dialogue(seed, tuple(exchanges), tuple(facts), asked)
 
