@@ -36,8 +36,11 @@ def outcomes():
 
 def supposed_outcomes(tasks):
     """What the tests would say, without running them."""
-    buggy = {(task.name, None): Outcome(1, 3, 0.001, f"{task.name}(): expected 1, got 2") for task in tasks}
-    return buggy | {(task.name, name): KIND_OUTCOMES[kind] for task in tasks for name, kind in task.kinds.items()}
+    outcomes: dict[tuple[str, str | None], Outcome] = {}
+    for task in tasks:
+        outcomes[task.name, None] = Outcome(1, 3, 0.001, f"{task.name}(): expected 1, got 2")
+        outcomes |= {(task.name, name): KIND_OUTCOMES[kind] for name, kind in task.kinds.items()}
+    return outcomes
 
 
 def supposed_world(tasks):
@@ -294,7 +297,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_):
+            def log_message(self, format, *_):
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
