@@ -36,8 +36,11 @@ def outcomes():
 
 def supposed_outcomes(tasks):
     """What the tests would say, without running them."""
-    buggy = {(task.name, None): Outcome(1, 3, 0.001, f"{task.name}(): expected 1, got 2") for task in tasks}
-    return buggy | {(task.name, name): KIND_OUTCOMES[kind] for task in tasks for name, kind in task.kinds.items()}
+    outcomes: dict[tuple[str, str | None], Outcome] = {}
+    for task in tasks:
+        outcomes[task.name, None] = Outcome(1, 3, 0.001, f"{task.name}(): expected 1, got 2")
+        outcomes |= {(task.name, name): KIND_OUTCOMES[kind] for name, kind in task.kinds.items()}
+    return outcomes
 
 
 def supposed_world(tasks):
@@ -205,7 +208,7 @@ def test_a_text_is_encoded_once():
 
 @pytest.mark.parametrize("policy", coder.POLICIES)
 def test_lives_are_deterministic_by_seed(policy):
-    world = supposed_world(coder.few(TASKS))
+    world = supposed_world([task for task in TASKS if task.family in ("boundaries", ROUTINE)])
     once, again, other = (coder.run_life(world, policy, 16, seed) for seed in (1, 1, 2))
 
     def told(life):
@@ -231,8 +234,9 @@ def test_what_surprised_avoids_traps_that_no_memory_always_falls_into():
     assert max(one.held for one in ours) <= 64
     routes = report.routes([ours])
     assert routes["dropped"] > 0.3  # routine
-    kept = [one.ticket.task.family != ROUTINE for one in ours[64:] if one.kept.route in ("core", "buffer")]
-    assert np.mean(kept) > 2 * (1 - ROUTINE_SHARE)
+    kept = np.array([one.kept.route in ("core", "buffer") for one in ours])
+    routine = np.array([one.ticket.task.family == ROUTINE for one in ours])
+    assert kept[~routine].mean() > 2 * kept[routine].mean()
 
 
 def test_the_backend_counts_what_it_holds():
@@ -293,7 +297,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_):
+            def log_message(self, format, *_):
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -39,7 +39,7 @@ def _curves(axis: Axes, summary: dict) -> None:
         at = (np.arange(len(mean)) + 0.5) / max(len(mean), 1)
         axis.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
         axis.plot(at, mean, color=colour, label=policy)
-    axis.set(xlabel="part of the life", ylabel="traps solved at the first try", ylim=(0, 1))
+    axis.set(xlabel="part of the life", ylabel="traps solved at the first try", ylim=(-0.02, 1))
     axis.legend(frameon=False, loc="upper left")
     axis.set_title("Who learns (bands: 95 %)")
 
