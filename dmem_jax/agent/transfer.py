@@ -28,7 +28,9 @@ _TEXTS = ("observation", "action", "next_observation", "rewarded", "metadata", "
 def lines(space: "Namespace", encoder: str) -> Iterator[dict[str, Any]]:
     """What `restored` reads. `encoder`: its name."""
     state = base64.b64encode(space.state()).decode()
-    yield {"dmem_jax": FORMAT, "encoder": encoder, "dim": space.config.embedding_dim, "state": state}
+    config = space.config
+    about = {"encoder": encoder, "dim": config.embedding_dim, "store_dtype": config.store_dtype}
+    yield {"dmem_jax": FORMAT} | about | {"state": state}
     for id_ in sorted(space.slot_of):
         slot, row = space.row(id_)
         document = dataclasses.asdict(space.document_of(id_))
@@ -44,11 +46,11 @@ def lines(space: "Namespace", encoder: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def header_of(line: Any, encoder: str, dim: int) -> bytes:
+def header_of(line: Any, encoder: str, dim: int, dtype: np.dtype) -> bytes:
     """The state in a first line; an error that says what is wrong with it."""
     if not isinstance(line, Mapping) or line.get("dmem_jax") != FORMAT:
         raise ArgumentValueError(f"lines: expected a first line with dmem_jax: {FORMAT}, got {shown(line)}.")
-    for what, ours in (("encoder", encoder), ("dim", dim)):
+    for what, ours in (("encoder", encoder), ("dim", dim), ("store_dtype", dtype.name)):
         if line.get(what) != ours:
             raise ArgumentValueError(f"lines: made with {what} {line.get(what)!r}, and this database has {ours!r}.")
     return _bytes("lines[0].state", line.get("state"))
@@ -97,7 +99,7 @@ def read_all(
 ) -> tuple[bytes, list[dict[str, Any]], list[Document]]:
     """State, slots and texts, all checked before anything is written."""
     each = iter(given)
-    state = header_of(next(each, None), encoder, dim)
+    state = header_of(next(each, None), encoder, dim, dtype)
     slots, documents = [], []
     for number, line in enumerate(each, 1):
         slot, document = memory_of(line, number, dtype.itemsize, dim)
