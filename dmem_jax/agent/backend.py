@@ -72,8 +72,8 @@ class MemoryBackend(AsyncTwins):
           encoder: texts to vectors; see `dmem_jax.encoders`. The database remembers its name.
           capacity: memories that the core and the buffer of each namespace hold.
           signal: where surprise comes from. "value": reward - what was expected there, which is learnt from the
-            rewards as they come; "reward": the reward itself; "novelty": how unlike all that is known it is, plus the
-            former if there is a reward; a function (observation, action, reward, next_observation) -> the reward that
+            rewards as they come; "reward": the reward itself; "novelty": how unlike all that is known it is, which
+            makes the former greater if there is a reward; a function (observation, action, reward, next_observation) -> the reward that
             was to be expected. Without a reward it is novelty in any case.
           params: changes of `Params`, by name. Times are in seconds; half-lives are 90 days by default.
           keyword_weight: of BM25 (over the best one's), on top of the cosine, >= 0; 0: no keywords.

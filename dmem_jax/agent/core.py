@@ -50,7 +50,7 @@ class Given:
     has_critic: Bool[Array, ""]  # False: by what was learnt
     rpe: Float[Array, ""]  # reward units, told by the user
     has_rpe: Bool[Array, ""]  # False: reward - expected, 0 without a reward
-    novelty_weight: Float[Array, ""]  # reward units that come on top for what is unlike all that is known
+    novelty_weight: Float[Array, ""]  # reward units, >= 0, by which what is unlike all that is known surprises more
     task: Int32[Array, ""]  # of the action
     time: Int32[Array, ""]
     document: Int32[Array, ""]
@@ -74,17 +74,20 @@ def written(
     place = directions(given.embedding, inverse_norm(given.embedding))
     expected = jnp.where(given.has_critic, given.expected, value.value(critic, learner, place))
     surprise = jnp.where(given.rewarded, given.reward - expected, jnp.float32(0.0))
+    rpe = jnp.where(given.has_rpe, given.rpe, surprise)
     met = experience(
         config,
         given.embedding,
-        rpe=jnp.where(given.has_rpe, given.rpe, surprise),
+        rpe=rpe,
         reward=given.reward,
         value=expected,
         task=given.task,
         time=given.time,
         payload=given.document,
     )
-    params = dataclasses.replace(params, novelty_weight=given.novelty_weight)
+    # A disaster is not made smaller by being new.
+    weight = jnp.where(rpe < 0, -given.novelty_weight, given.novelty_weight)
+    params = dataclasses.replace(params, novelty_weight=weight)
     memory = sketches.probed(config, params, memory, sketch, given.embedding, given.task, given.novelty_weight != 0)
     after, info = write(config, params, memory, met)
     differs = _differs(memory, after, _WRITTEN)
