@@ -73,8 +73,8 @@ class MemoryBackend(AsyncTwins):
           capacity: memories that the core and the buffer of each namespace hold.
           signal: where surprise comes from. "value": reward - what was expected there, which is learnt from the
             rewards as they come; "reward": the reward itself; "novelty": how unlike all that is known it is, which
-            makes the former greater if there is a reward; a function (observation, action, reward, next_observation) -> the reward that
-            was to be expected. Without a reward it is novelty in any case.
+            makes the former greater if there is a reward; a function (observation, action, reward, next_observation)
+            -> the reward that was to be expected. Without a reward it is novelty in any case.
           params: changes of `Params`, by name. Times are in seconds; half-lives are 90 days by default.
           keyword_weight: of BM25 (over the best one's), on top of the cosine, >= 0; 0: no keywords.
           store_dtype: as `Config.store_dtype`; "int8" takes a quarter of the bytes.
