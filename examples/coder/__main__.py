@@ -140,7 +140,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Run all, print the table, write results and the picture."""
     asked = parse(arguments)
-    console, start = Console(width=max(170, Console().width)), time.perf_counter()
+    console, start = Console(width=max(180, Console().width)), time.perf_counter()
     tasks = few(load_tasks()) if asked.quick else load_tasks()
     encoder, chooser = make_encoder(asked.encoder), ChatChooser.from_environment()
     console.print(f"{len(tasks)} tasks, {asked.capacity} memories at most, encoder {encoder.name}")
