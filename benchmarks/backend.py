@@ -23,6 +23,7 @@ TOP_K = 8
 FEW = 1_000
 DEFAULT_PEERS = ["langgraph"]
 _WORDS = 12  # of a text
+_SLOW_CALLS = 2  # of a round, where each takes seconds
 
 
 class Vectors:
@@ -90,7 +91,8 @@ def run(memories: int, dim: int, peers: list[str], repeats: int) -> Iterator[Rec
             progress(f"backend: fills LangGraph's store with {memories}")
             theirs, their_few = _langgraph(texts, memories), _langgraph(texts, FEW)
             getters["langgraph"] = HostLoop(
-                lambda i: theirs.search(("user",), query=texts.texts[i], limit=TOP_K), texts.round
+                lambda i: theirs.search(("user",), query=texts.texts[i], limit=TOP_K),
+                lambda number: texts.round(number)[:_SLOW_CALLS],
             )
             adders["langgraph"], floors["langgraph"] = (
                 HostLoop(lambda i, to=to: to.put(("user",), f"new {i}", {"text": texts.texts[i]}), texts.round)
