@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.output import Record, progress
@@ -114,7 +115,7 @@ def _made(folder: str, name: str) -> str:
 
 
 def _lines(texts: Texts, memories: int, header: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    rows = jax.device_get(as_stored("float32", texts.encoder.vectors[:memories]))
+    rows = jax.device_get(as_stored("float32", jnp.asarray(texts.encoder.vectors[:memories])))
     same: dict[str, Any] = {
         "action": None, "next_observation": None, "rewarded": True, "metadata": {}, "tier": "buffer", "value": 0.0,
         "written_strength": 1.0, "task": 0, "time": 0, "touched": 0, "recalls": 0, "successes": 0, "count": 1,
@@ -136,7 +137,8 @@ def _langgraph(texts: Texts, memories: int) -> Any:
     def embed(given: list[str]) -> list[list[float]]:
         return texts.encoder(given).tolist()
 
-    store = InMemoryStore(index={"dims": texts.encoder.dim, "embed": embed, "fields": ["text"]})
+    index: Any = {"dims": texts.encoder.dim, "embed": embed, "fields": ["text"]}
+    store = InMemoryStore(index=index)
     for i in range(memories):
         store.put(("user",), str(i), {"text": texts.texts[i]})
     return store

@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import sqlalchemy as sql
+from sqlalchemy import event
+from sqlalchemy import exc as errors
 
 from dmem_jax.agent import MemoryBackend
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ClosedError, DatabaseError, DmemError
@@ -126,13 +128,13 @@ def test_a_commit_that_fails_changes_nothing(either: Book, name: str):
     engine = backend._database._engine
 
     def fail(connection: sql.Connection) -> None:
-        raise sql.exc.OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
+        raise errors.OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
 
-    sql.event.listen(engine, "commit", fail)
+    event.listen(engine, "commit", fail)
     for _ in range(2):
         with pytest.raises(DatabaseError, match="disk I/O error"):
             CHANGES[name](backend)
-    sql.event.remove(engine, "commit", fail)
+    event.remove(engine, "commit", fail)
     assert everything(backend) == before
     assert everything(either.reopen(params={"floor": 0.8})) == before
     CHANGES[name](either.backend)
@@ -457,7 +459,7 @@ def test_what_is_wrong_is_refused_by_name(unchecked: None, book: Book, name: str
     fill(book.backend)
     before = everything(book.backend)
     with pytest.raises((ArgumentTypeError, ArgumentValueError), match=rf"^{name}"):
-        book.backend.add_memory("tea", **({"reward": 3.0} | given))
+        book.backend.add_memory("tea", **cast(Any, {"reward": 3.0} | given))
     if name in ("metadata", "embedding"):
         with pytest.raises((ArgumentTypeError, ArgumentValueError), match=rf"^{name}"):
             book.backend.update(0, **given)
