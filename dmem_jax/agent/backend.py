@@ -173,7 +173,8 @@ class MemoryBackend(AsyncTwins):
         given |= {
             "embedding": self._embedding("observation", observation, embedding),
             "task": _action_number(action),
-            "time": seconds(at, "clock()" if time is None else "time"),
+            # What lies ahead is remembered as of now: the core's clock never goes back.
+            "time": min(seconds(at, "clock()" if time is None else "time"), seconds(self._now(), "clock()")),
         }
         stamp = microseconds(at)
         document = Document(
@@ -181,7 +182,11 @@ class MemoryBackend(AsyncTwins):
             rewarded=reward is not None, metadata=metadata, created=stamp, updated=stamp,
         )  # fmt: skip
         with self._spaces.writing(namespace, create=True) as (space, transaction):
-            info = space.write(transaction, given, document, _joined)
+            info = space.write(transaction, given, document)
+            if info.route == Route.INVALID:  # all else was looked at before
+                raise ArgumentValueError(
+                    f"reward: expected one whose distance from what was expected fits a float32, got {shown(reward)}."
+                )
         route = Route(int(info.route))
         return Added(
             id=int(info.id) if info.id >= 0 else None,
@@ -216,7 +221,7 @@ class MemoryBackend(AsyncTwins):
           filter: of metadata, {"key": value} or {"key": {"$gt": value}}; see `dmem_jax.agent.metadata`.
           sign: 1 delights only (rpe >= 0), -1 disasters only.
           min_similarity: least cosine.
-          since, until: when it happened.
+          since, until: when it happened (`created_at`), both included.
           count: the recall is counted (in `recalls`): only counts move.
           embedding: of the state, [D], if the caller has it already.
 
@@ -231,21 +236,18 @@ class MemoryBackend(AsyncTwins):
             raise ArgumentValueError(f"sign: expected -1, 0 or 1, got {shown(sign)}.")
         least = -2.0 if min_similarity is None else number("min_similarity", min_similarity)
         now = seconds(self._now(), "clock()")
-        ages = {
-            name: max(0, now - seconds(at, argument))
-            for name, argument, at in (("max_age", "since", since), ("min_age", "until", until))
-            if at is not None
-        }
-        if since is not None and until is not None and utc(since, "since") > utc(until, "until"):
+        first = None if since is None else microseconds(utc(since, "since"))
+        last = None if until is None else microseconds(utc(until, "until"))
+        if first is not None and last is not None and first > last:
             raise ArgumentValueError(f"since: expected a time before until, got {since} and {until}.")
         vector_ = self._embedding("state", state, embedding)
-        query = inputs.query(self.config, vector_, sign=sign, time=now, **ages)
+        query = inputs.query(self.config, vector_, sign=sign, time=now)
         with self._spaces.reading(namespace) as space:
             if space is None or not space.slot_of or k == 0:
                 return []
             recall, found = space.recall(
                 query, min(k, len(space.slot_of)), text=state, keyword_weight=self._keyword_weight, least=least,
-                allowed=None if fits is None else space.allowed(fits),
+                allowed=space.allowed(fits, first, last),
             )  # fmt: skip
             if count and not self._database.read_only:
                 space.count(recall)
@@ -382,10 +384,10 @@ class MemoryBackend(AsyncTwins):
             return 0 if space is None else space.remove(transaction, ids)
 
     def clear(self, namespace: str = "default") -> int:
-        """Forgets a namespace, and what was learnt in it; no other is touched. How many memories there were."""
+        """Forgets a namespace, and what was learnt in it; no other is touched. How many memories there were. Ids are
+        never used again, and its name stays known."""
         self._check_open()
-        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
-            return 0 if space is None else space.drop(transaction)
+        return self._spaces.clear(text("namespace", namespace))
 
     def consolidate(self, namespace: str | None = None) -> dict[str, int]:
         """A rest: forgets what is weak, merges what says the same, promotes what proved itself; of one namespace, or of
@@ -394,9 +396,13 @@ class MemoryBackend(AsyncTwins):
         names = self.namespaces() if namespace is None else [text("namespace", namespace)]
         total: collections.Counter[str] = collections.Counter(forgotten=0, merged=0, promoted=0, demoted=0)
         for name in names:
-            with self._spaces.writing(name) as (space, transaction):
-                if space is not None:
-                    total.update(space.consolidate(transaction, seconds(self._now(), "clock()")))
+            with self._spaces.reading(name) as known:
+                if known is None:
+                    continue
+                now = seconds(self._now(), "clock()")
+                rest = known.rest(now)  # it compares all with all: meanwhile nobody waits to write elsewhere
+                with self._spaces.writing(name) as (space, transaction):
+                    total.update(space.consolidate(transaction, now, rest))
         return dict(total)
 
     def export(self, namespace: str = "default") -> Iterator[dict[str, Any]]:
@@ -416,11 +422,13 @@ class MemoryBackend(AsyncTwins):
         self._check_open()
         dtype = np.dtype(jnp.dtype(self.config.store_dtype))
         read = transfer.read_all(lines, self._encoder.name, self.config.embedding_dim, dtype)
-        with self._spaces.writing(text("namespace", namespace), create=True) as (space, transaction):
-            if space.slot_of:
-                raise ArgumentValueError(
-                    f"namespace: expected one that holds nothing, {namespace!r} holds {len(space.slot_of)} memories."
-                )
+        with self._spaces.reading(text("namespace", namespace)) as known:
+            held = 0 if known is None else len(known.slot_of)
+        if held:
+            raise ArgumentValueError(
+                f"namespace: expected one that holds nothing, {namespace!r} holds {held} memories."
+            )
+        with self._spaces.writing(namespace, create=True) as (space, transaction):
             space.fill(transaction, self._database.name, *read)
         return len(read[1])
 
@@ -498,14 +506,10 @@ class MemoryBackend(AsyncTwins):
 
     def _look_after(self) -> None:
         """What the upkeep does: a rest for each namespace that has changed since its last one."""
-        for name in self._spaces.changed():
+        params = self._params
+        ages = bool(params.floor > 0 or jnp.isfinite(jnp.minimum(params.core_max_age, params.buffer_max_age)))
+        for name in self._spaces.to_consolidate(idle=ages):
             self.consolidate(name)
-
-
-def _joined(new: Document, old: Document) -> Document:
-    """The texts of a memory that merged: the newcomer's, if the core took it in for the greater surprise."""
-    metadata = {**old.metadata, **new.metadata}
-    return dataclasses.replace(new, created=min(old.created, new.created), metadata=metadata)
 
 
 def _action_number(action: str | None) -> int:

@@ -251,6 +251,18 @@ class Transaction:
         """Its next revision."""
         self._do(_namespaces.update().where(_namespaces.c.id == id_).values(revision=revision, state=state))
 
+    def live(self, id_: int) -> int:
+        """How many memories it holds."""
+        query = sql.select(sql.func.count()).where(_slots.c.namespace == id_, _slots.c.id >= 0)
+        return int(self._do(query).scalar() or 0)
+
+    def clear_namespace(self, id_: int, revision: int, state: bytes) -> None:
+        """All of its slots are free then; others see it by the revision."""
+        free = {"id": -1, "document": -1, "embedding": b"", "revision": revision}
+        self._do(_slots.update().where(_slots.c.namespace == id_).values(**free))
+        self._do(_documents.delete().where(_documents.c.namespace == id_))
+        self.save_namespace(id_, revision, state)
+
     def drop_namespace(self, id_: int) -> None:
         """With all that is in it."""
         for table in (_slots, _documents):
@@ -312,7 +324,7 @@ def _engine(url: str | os.PathLike[str], read_only: bool) -> tuple[str, sql.Engi
         parsed = sql.make_url(text)
         if parsed.get_backend_name() == "sqlite":
             return parsed.database or ":memory:", _sqlite_engine(parsed.database or ":memory:", read_only)
-        engine = sql.create_engine(parsed, pool_pre_ping=True)
+        engine = sql.create_engine(parsed, pool_pre_ping=True, max_overflow=-1)
     except errors.ArgumentError as error:
         raise DatabaseError(f"{text}: is neither a path nor a URL that SQLAlchemy reads ({error}).") from error
     except ImportError as error:
@@ -332,9 +344,11 @@ def _sqlite_engine(path: str, read_only: bool) -> sql.Engine:
         if not Path(path).absolute().parent.is_dir():
             raise DatabaseError(f"{path}: its folder does not exist.")
         # SQLite makes files for its log beside the database even to read, unless told that nobody will write.
-        mode = (
-            "" if not read_only else "?mode=ro" if os.access(Path(path).absolute().parent, os.W_OK) else "?immutable=1"
-        )
+        mode = ""
+        if read_only:
+            # Where it may make none, and nobody has one, all that was committed is in the file itself.
+            alone = not os.access(Path(path).absolute().parent, os.W_OK) and not Path(f"{path}-wal").exists()
+            mode = "?immutable=1" if alone else "?mode=ro"
         target = f"file:{quote(os.path.abspath(path))}{mode}"
 
     def connect() -> Any:
@@ -346,8 +360,11 @@ def _sqlite_engine(path: str, read_only: bool) -> sql.Engine:
             connection.execute("PRAGMA synchronous=FULL")  # what was committed survives a power cut
         return connection
 
-    pool = sql.StaticPool if path == ":memory:" else sql.QueuePool
-    engine = sql.create_engine("sqlite+pysqlite://", creator=connect, poolclass=pool)
+    if path == ":memory:":
+        engine = sql.create_engine("sqlite+pysqlite://", creator=connect, poolclass=sql.StaticPool)
+    else:
+        # As many connections as there are threads at work: who waits to write keeps nobody from reading.
+        engine = sql.create_engine("sqlite+pysqlite://", creator=connect, poolclass=sql.QueuePool, max_overflow=-1)
 
     @event.listens_for(engine, "begin")
     def begin(connection: sql.Connection) -> None:

@@ -30,15 +30,25 @@ from dmem_jax.agent.rows import (
     unpacked,
     with_state,
 )
-from dmem_jax.agent.texts import Texts
+from dmem_jax.agent.texts import Texts, joined
 from dmem_jax.config import Config
-from dmem_jax.errors import DatabaseError
+from dmem_jax.errors import ArgumentValueError, DatabaseError
 from dmem_jax.params import Params
-from dmem_jax.types import Memory, Query, Recall, Tier, WriteInfo
+from dmem_jax.types import ConsolidationReport, Memory, Query, Recall, Tier, WriteInfo
 
 _FIRST_BUFFER = 256  # slots of a buffer at first; it doubles when it is full, up to what was asked for
 _CHUNK = 64  # slots that are read or placed at once
 _RELOAD = 4096  # slots that another process may have changed before all are read anew
+
+
+@dataclasses.dataclass(frozen=True)
+class Rest:
+    """What a consolidation makes of a namespace."""
+
+    revision: int  # that it was made of
+    memory: Memory
+    report: ConsolidationReport
+    differs: jax.Array  # bool [N]: slots that are not as they were
 
 
 class Namespace:
@@ -134,8 +144,16 @@ class Namespace:
         self, transaction: Transaction, database: str, state: bytes, rows: list[dict[str, Any]], texts: list[Document]
     ) -> None:
         """An empty one, with rows of the database."""
-        assert self._id is not None
-        held = unpacked(state, self._whole_state(), "lines[0]")
+        if self._id is None or self.slot_of:
+            raise ArgumentValueError(f"namespace: expected one that holds nothing, {self.name!r} holds memories.")
+        try:
+            held = unpacked(state, self._whole_state(), "lines[0]")
+        except DatabaseError as error:
+            raise ArgumentValueError(str(error)) from error
+        next_id = held["memory"]["next_id"]
+        if max((row["id"] for row in rows), default=-1) >= next_id:
+            raise ArgumentValueError(f"lines: expected ids below {int(next_id)}, the first line's next one.")
+        held["memory"]["next_id"] = jnp.maximum(next_id, self.memory.next_id)
         held["next_document"] = np.int32(max((document.document for document in texts), default=-1) + 1)
         self._make_room_for(rows, database)
         self._revision += 1
@@ -144,24 +162,17 @@ class Namespace:
         transaction.save_namespace(self._id, self._revision, packed(held))
         self._revision = -1  # the next one to look reads it all
 
-    def drop(self, transaction: Transaction) -> int:
-        """All of it, for good. How many memories there were."""
+    def clear(self, transaction: Transaction) -> None:
+        """As if it had just begun, but for its next id. To be forgotten by whoever asks for it."""
         assert self._id is not None
-        count = len(self.slot_of)
-        transaction.drop_namespace(self._id)
-        self.forget()
-        return count
+        fresh = dataclasses.replace(core.empty(self.config), next_id=self.memory.next_id)
+        self._memory, self._learner, self._next_document = fresh, newborn(self.config.embedding_dim), 0
+        transaction.clear_namespace(self._id, self._revision + 1, self.state())
 
     # ---- what the core is asked to do
 
-    def write(
-        self,
-        transaction: Transaction,
-        given: dict[str, Any],
-        document: Document,
-        joined: Callable[[Document, Document], Document],
-    ) -> WriteInfo:
-        """An experience with its texts. `joined(new, old)`: the texts of a memory that the newcomer merged with."""
+    def write(self, transaction: Transaction, given: dict[str, Any], document: Document) -> WriteInfo:
+        """An experience with its texts."""
         self._make_room()
         document = dataclasses.replace(document, document=self._next_document)
         self._next_document += 1
@@ -252,13 +263,27 @@ class Namespace:
             self.save(transaction, self._rows_at(slots))
         return len(slots)
 
-    def consolidate(self, transaction: Transaction, now: int) -> dict[str, int]:
-        """Counts of what it did."""
-        self._memory, report, differs = core.consolidated(self.config, self.params, self._memory, jnp.int32(now))
-        slots = np.flatnonzero(np.asarray(differs)).tolist()
+    def rest(self, now: int) -> Rest:
+        """What a consolidation would make of it. It takes long, and changes nothing yet."""
+        return Rest(self._revision, *core.consolidated(self.config, self.params, self.memory, jnp.int32(now)))
+
+    def consolidate(self, transaction: Transaction, now: int, rest: Rest) -> dict[str, int]:
+        """`rest`, or, if another process was faster, what it would be now. Counts of what it did."""
+        if rest.revision != self._revision:
+            rest = self.rest(now)
+        # Which of two texts a merged memory goes on with the core says; the other one's document is still here.
+        pairs = [tuple(pair) for pair in np.asarray(rest.report.merged_ids).tolist() if pair[1] >= 0]
+        texts = {id_: self.document_of(id_) for pair in pairs for id_ in pair}
+        self._memory, report = rest.memory, rest.report
+        slots = np.flatnonzero(np.asarray(rest.differs)).tolist()
         self._sketch = None if slots else self._sketch
-        self.save(transaction, self._rows_at(slots))  # if there are none, the clock has gone on
-        self.changed = False
+        rows = self._rows_at(slots)
+        held = {row["id"]: row["document"] for row in rows.values()}
+        for kept, gone in pairs:
+            one, other = texts[kept], texts[gone]
+            texts[kept] = joined(one, other) if held.get(kept) == one.document else joined(other, one)
+        self.save(transaction, rows, [texts[kept] for kept, _ in pairs])  # without rows: the clock has gone on
+        self.changed = bool(slots)
         return {name: int(getattr(report, name)) for name in ("forgotten", "merged", "promoted", "demoted")}
 
     # ---- what it holds
@@ -267,21 +292,27 @@ class Namespace:
         """Of a memory that is there."""
         return self._texts[int(self._document_at[self.slot_of[id_]])]
 
-    def allowed(self, fits: Callable[[dict[str, Any]], bool]) -> np.ndarray:
-        """bool [N]: slots of memories whose metadata fits."""
+    def allowed(
+        self, fits: Callable[[dict[str, Any]], bool] | None, since: int | None, until: int | None
+    ) -> np.ndarray | None:
+        """bool [N]: slots of memories whose metadata fits, and which were made at that time (microseconds since 1970,
+        both included); None: all."""
+        if fits is None and since is None and until is None:
+            return None
         some = np.zeros(self.config.pool_capacity, bool)
         for id_, slot in self.slot_of.items():
-            some[slot] = fits(self.document_of(id_).metadata)
+            document = self.document_of(id_)
+            in_time = (since is None or since <= document.created) and (until is None or document.created <= until)
+            some[slot] = in_time and (fits is None or fits(document.metadata))
         return some
 
     def stored(self, ids: Sequence[int], now: int) -> list[Stored]:
         """Memories that are there, by id, in the same order."""
         return self._stored_at([self.slot_of[id_] for id_ in ids], now)
 
-    def row(self, id_: int) -> tuple[int, Row]:
-        """Pool slot and numbers of a memory that is there."""
-        slot = self.slot_of[id_]
-        return slot, self._rows_at([slot])[slot]
+    def all_rows(self) -> dict[int, Row]:
+        """Numbers of all memories, by pool slot, in the order of their ids."""
+        return self._rows_at([self.slot_of[id_] for id_ in sorted(self.slot_of)])
 
     def _stored_at(self, slots: Sequence[int], now: int) -> list[Stored]:
         found = []

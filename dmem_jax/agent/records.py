@@ -13,7 +13,7 @@ class Stored:
     observation: str
     action: str | None
     next_observation: str | None
-    reward: float | None  # as told; None: none was
+    reward: float | None  # as told, of several experiences their mean (without one: 0); None: none was
     rpe: float  # reward units, signed: how much better (worse, below 0) it turned out than expected
     strength: float  # reward units, faded to the moment of reading
     contradicted: bool  # the same action met the opposite outcome later

@@ -35,9 +35,14 @@ def _projection(dim: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(0).standard_normal((dim, _SIZE)))[0].astype(np.float32)
 
 
+def _projected(vectors: Array) -> Array:
+    # In full: the bound has no room for what a GPU takes off by default.
+    return jnp.matmul(vectors, _projection(vectors.shape[-1]), precision=jax.lax.Precision.HIGHEST)
+
+
 def of_rows(rows: Store) -> Float[Array, "n S"]:
     """The sketch of each row."""
-    return directions(rows.embedding, rows.inv_norm) @ _projection(rows.embedding.shape[-1])
+    return _projected(directions(rows.embedding, rows.inv_norm))
 
 
 @jax.jit
@@ -57,7 +62,7 @@ def probed(
 ) -> Memory:
     """`memory` with the probe that lets the next write know the duplicates of `embedding`, and, where `novelty` is
     asked for, how near the nearest memory is. The same that `Config.duplicates="search"` finds."""
-    own = (embedding * inverse_norm(embedding)) @ _projection(embedding.shape[-1])
+    own = _projected(embedding * inverse_norm(embedding))
     live = pooled(memory, lambda tier: tier.id >= 0)
     apart = jnp.where(live, jnp.sum(jnp.square(sketch - own[None, :]), axis=-1), jnp.inf)
     near = apart <= 2.0 - 2.0 * params.duplicate_similarity + _ROUNDING

@@ -1,5 +1,6 @@
 """The texts of one namespace's memories, and the words in them."""
 
+import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,6 +9,17 @@ from dmem_jax.agent.database import Document
 from dmem_jax.agent.keywords import Keywords
 
 _SCORED = 256  # documents at most that the keyword leg scores
+
+
+def joined(new: Document, old: Document) -> Document:
+    """The texts of a memory that took another one in: those of `new`, for the core goes on with them; metadata of both,
+    and the time of the older one."""
+    return dataclasses.replace(
+        new,
+        created=min(old.created, new.created),
+        rewarded=new.rewarded or old.rewarded,
+        metadata={**old.metadata, **new.metadata},
+    )
 
 
 class Texts:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmem_jax.agent.checks import number as number_
+from dmem_jax.agent.checks import text, whole
 from dmem_jax.agent.database import SLOT_NUMBERS, Document
 from dmem_jax.agent.metadata import check_metadata
 from dmem_jax.agent.rows import placed
+from dmem_jax.agent.times import from_microseconds
 from dmem_jax.errors import ArgumentValueError, shown
 from dmem_jax.types import Tier
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from dmem_jax.agent.namespace import Namespace
 
 FORMAT = 1
+_GREATEST = float(np.finfo(np.float32).max)
+_LEAST = {"inv_norm": 0.0, "strength": 0.0, "written_strength": 0.0, "recalls": 0, "successes": 0, "count": 1}
 _NUMBERS = ("id", "slot", *SLOT_NUMBERS)
 _TEXTS = ("observation", "action", "next_observation", "rewarded", "metadata", "created", "updated")
 
@@ -31,12 +36,11 @@ def lines(space: "Namespace", encoder: str) -> Iterator[dict[str, Any]]:
     config = space.config
     about = {"encoder": encoder, "dim": config.embedding_dim, "store_dtype": config.store_dtype}
     yield {"dmem_jax": FORMAT} | about | {"state": state}
-    for id_ in sorted(space.slot_of):
-        slot, row = space.row(id_)
-        document = dataclasses.asdict(space.document_of(id_))
-        tier, within = placed(space.config, slot)
+    for slot, row in space.all_rows().items():
+        document = dataclasses.asdict(space.document_of(row["id"]))
+        tier, within = placed(config, slot)
         yield {
-            "id": id_,
+            "id": row["id"],
             **{name: document[name] for name in _TEXTS},
             "tier": tier.name.lower(),
             "slot": within,
@@ -56,7 +60,7 @@ def header_of(line: Any, encoder: str, dim: int, dtype: np.dtype) -> bytes:
     return _bytes("lines[0].state", line.get("state"))
 
 
-def memory_of(line: Any, number: int, itemsize: int, dim: int) -> tuple[dict[str, Any], Document]:
+def memory_of(line: Any, number: int, dtype: np.dtype, dim: int) -> tuple[dict[str, Any], Document]:
     """Columns of a slot, and the texts, in line `number`; an error that says what is wrong with it."""
     name = f"lines[{number}]"
     if not isinstance(line, Mapping):
@@ -70,21 +74,45 @@ def memory_of(line: Any, number: int, itemsize: int, dim: int) -> tuple[dict[str
         fits = (
             isinstance(given, bool) if kind is bool else isinstance(given, (int, float)) and not isinstance(given, bool)
         )
-        if not fits or (kind is int and (int(given) != given or not -(2**31) <= given < 2**31)) or given != given:
+        most = 2**31 - 1 if kind is int else _GREATEST
+        if not fits or not abs(given) <= most or (kind is int and int(given) != given):
             raise ArgumentValueError(f"{name}.{key}: expected a number of its kind, got {shown(given)}.")
+    for key, least in _LEAST.items():
+        if line[key] < least:
+            raise ArgumentValueError(f"{name}.{key}: expected at least {least}, got {shown(line[key])}.")
     tier = {"core": Tier.CORE, "buffer": Tier.BUFFER}.get(line["tier"])
     if tier is None or line["id"] < 0 or line["slot"] < 0:
         raise ArgumentValueError(f"{name}: expected a place in core or buffer, got {shown(line['tier'])}.")
     vector = _bytes(f"{name}.embedding", line["embedding"])
-    if len(vector) != dim * itemsize:
-        raise ArgumentValueError(f"{name}.embedding: expected {dim * itemsize} bytes, got {len(vector)}.")
-    document = Document(document=number, **{key: line[key] for key in _TEXTS})
-    texts = (document.observation, document.action or "", document.next_observation or "")
-    if not all(isinstance(text, str) for text in texts) or not isinstance(document.rewarded, bool):
-        raise ArgumentValueError(f"{name}: expected texts, got {shown(texts)}.")
-    check_metadata(document.metadata)
+    if len(vector) != dim * dtype.itemsize:
+        raise ArgumentValueError(f"{name}.embedding: expected {dim * dtype.itemsize} bytes, got {len(vector)}.")
+    with np.errstate(invalid="ignore"):
+        if not np.isfinite(np.frombuffer(vector, dtype).astype(np.float32)).all():
+            raise ArgumentValueError(f"{name}.embedding: expected finite numbers.")
+    scale = line.get("scale")
+    if dtype == np.int8 or scale is not None:
+        scale = number_("scale", scale, least=0.0)
+    document = Document(
+        document=number,
+        observation=text(f"{name}.observation", line["observation"]),
+        action=text(f"{name}.action", line["action"], none=True),
+        next_observation=text(f"{name}.next_observation", line["next_observation"], none=True),
+        rewarded=bool(line["rewarded"]),
+        metadata=check_metadata(line["metadata"]),
+        created=_moment(f"{name}.created", line["created"]),
+        updated=_moment(f"{name}.updated", line["updated"]),
+    )
     row = {key: kind(line[key]) for key, kind in kinds.items()}
-    return row | {"tier": int(tier), "document": number, "embedding": vector, "scale": line.get("scale")}, document
+    return row | {"tier": int(tier), "document": number, "embedding": vector, "scale": scale}, document
+
+
+def _moment(name: str, given: Any) -> int:
+    since = whole(name, given, -(2**63))
+    try:
+        from_microseconds(since)
+    except OverflowError as error:
+        raise ArgumentValueError(f"{name}: expected microseconds since 1970, got {shown(given)}.") from error
+    return since
 
 
 def _bytes(name: str, given: Any) -> bytes:
@@ -102,7 +130,7 @@ def read_all(
     state = header_of(next(each, None), encoder, dim, dtype)
     slots, documents = [], []
     for number, line in enumerate(each, 1):
-        slot, document = memory_of(line, number, dtype.itemsize, dim)
+        slot, document = memory_of(line, number, dtype, dim)
         slots.append(slot)
         documents.append(document)
     for what, keys in (("id", [row["id"] for row in slots]), ("slot", [(row["tier"], row["slot"]) for row in slots])):
