@@ -96,10 +96,10 @@ def test_a_namespace_that_another_backend_cleared_is_never_mixed_up_with_a_new_o
     other.add_memory("hates loud bars", reward=3.0, namespace="bob")  # as many changes as there were of ann's
     assert held(mine, "ann") == {}
     other.add_memory("plays old chess", reward=3.0, namespace="ann")
-    assert held(mine, "ann") == held(other, "ann") == {0: "plays old chess"}
+    assert held(mine, "ann") == held(other, "ann") == {1: "plays old chess"}
     mine.add_memory("owns two cats", reward=3.0, namespace="ann")
     assert held(other, "bob") == {0: "hates loud bars"}
-    assert held(mine, "ann") == held(other, "ann") == {0: "plays old chess", 1: "owns two cats"}
+    assert held(mine, "ann") == held(other, "ann") == {1: "plays old chess", 2: "owns two cats"}
     other.close()
 
 
