@@ -321,13 +321,14 @@ class MemoryBackend(AsyncTwins):
           How many of them there still are.
         """
         self._check_open()
-        ids = _ids(memories)
+        namespace = text("namespace", namespace)
+        ids = _ids(memories, namespace)
         rpe = number("rpe", rpe)
         weights = [1.0] * len(ids) if used is None else [number("used", each, least=0.0) for each in used]
         if len(weights) != len(ids):
             raise ArgumentValueError(f"used: expected a weight for each of {len(ids)} memories, got {len(weights)}.")
         now = seconds(self._now(), "clock()")
-        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
+        with self._spaces.writing(namespace) as (space, transaction):
             return 0 if space is None else space.reinforce(transaction, dict(zip(ids, weights, strict=True)), rpe, now)
 
     def update(
@@ -373,8 +374,9 @@ class MemoryBackend(AsyncTwins):
     def delete(self, memories: Iterable[Stored | int] | Stored | int, *, namespace: str = "default") -> int:
         """Forgets them for good, by every path. How many there were."""
         self._check_open()
-        ids = _ids(memories)
-        with self._spaces.writing(text("namespace", namespace)) as (space, transaction):
+        namespace = text("namespace", namespace)
+        ids = _ids(memories, namespace)
+        with self._spaces.writing(namespace) as (space, transaction):
             return 0 if space is None else space.remove(transaction, ids)
 
     def clear(self, namespace: str = "default") -> int:
@@ -510,6 +512,12 @@ def _action_number(action: str | None) -> int:
     return 0 if action is None else zlib.crc32(action.casefold().strip().encode()) >> 1
 
 
-def _ids(memories: Any) -> list[int]:
+def _ids(memories: Any, namespace: str) -> list[int]:
+    """Ids are of a namespace: those of a memory of another one would mean others here."""
     each = [memories] if isinstance(memories, (Stored, int)) else several("memories", memories)
+    stranger = next((one for one in each if isinstance(one, Stored) and one.namespace != namespace), None)
+    if stranger is not None:
+        raise ArgumentValueError(
+            f"memories: expected those of namespace {namespace!r}, got one of {stranger.namespace!r}."
+        )
     return [memory.id if isinstance(memory, Stored) else whole("memories", memory, 0) for memory in each]
