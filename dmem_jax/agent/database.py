@@ -39,6 +39,7 @@ _namespaces = sql.Table(
     sql.Column("name", sql.Text, unique=True, nullable=False),
     sql.Column("revision", sql.BigInteger, nullable=False),
     sql.Column("state", sql.LargeBinary, nullable=False),
+    sqlite_autoincrement=True,  # or a new one would get the id of one that was cleared, and be taken for it
 )
 SLOT_NUMBERS = {
     "inv_norm": float,

@@ -24,6 +24,10 @@ def check_metadata(metadata: Any) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise ArgumentTypeError(f"metadata: expected a dict, got {shown(metadata)}.")
     copy = _copied("metadata", metadata, allow_nan=False)
+    try:
+        json.dumps(copy, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ArgumentValueError("metadata: expected text that UTF-8 can hold, got half of a surrogate pair.") from None
     # JSON would make a str of a number.
     wrong = next((key for key in _keys(metadata) if not isinstance(key, str)), None)
     if wrong is not None:

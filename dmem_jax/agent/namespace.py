@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmem_jax.agent import core, sketch
-from dmem_jax.agent.database import Document, Transaction
+from dmem_jax.agent.database import Document, Found, Transaction
 from dmem_jax.agent.learning import newborn
 from dmem_jax.agent.records import Recalled, Stored
 from dmem_jax.agent.rows import (
     Row,
+    check_rows,
     columns_of,
     filled,
     packed,
@@ -90,18 +91,10 @@ class Namespace:
         if found is None:
             self.forget()
             return False
-        changed = transaction.slots_since(found.id, self._revision) if found.id == self._id else None
-        if changed is None or len(changed) > _RELOAD:
-            self.forget()
-            self._load(transaction.slots_since(found.id, -1), transaction.documents(found.id, None), database)
-        else:
-            held = [columns["document"] for columns in changed if columns["id"] >= 0]
-            self._follow(changed, transaction.documents(found.id, held), database)
-        like = self._whole_state()
-        state = unpacked(found.state, like, database)
-        self._memory = with_state(self.memory, state["memory"])
-        self._learner, self._next_document = state["learner"], int(state["next_document"])
-        self._id, self._revision = found.id, found.revision
+        try:
+            self._read(transaction, found, database)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise DatabaseError(f"{database}: namespace {self.name!r} is damaged: {error}.") from error
         return True
 
     def save(self, transaction: Transaction, rows: dict[int, Row], new: Iterable[Document] = ()) -> None:
@@ -311,6 +304,27 @@ class Namespace:
         return found
 
     # ---- within
+
+    def _read(self, transaction: Transaction, found: Found, database: str) -> None:
+        """What the database has and this process has not. Any other error than DatabaseError: rows make no sense."""
+        changed = transaction.slots_since(found.id, self._revision) if found.id == self._id else None
+        if changed is None or len(changed) > _RELOAD:
+            self.forget()
+            changed, documents = transaction.slots_since(found.id, -1), transaction.documents(found.id, None)
+            check_rows(changed, documents)
+            self._load(changed, documents, database)
+        else:
+            held = [columns["document"] for columns in changed if columns["id"] >= 0]
+            documents = transaction.documents(found.id, held)
+            check_rows(changed, documents)
+            self._follow(changed, documents, database)
+        state = unpacked(found.state, self._whole_state(), database)
+        self._memory = with_state(self.memory, state["memory"])
+        self._learner, self._next_document = state["learner"], int(state["next_document"])
+        last = max(self.slot_of, default=-1)
+        if last >= self.memory.next_id:
+            raise ValueError(f"id {last}, where ids go up to {self.memory.next_id - 1}")
+        self._id, self._revision = found.id, int(found.revision)
 
     def _load(self, slots: Sequence[Any], documents: Iterable[Document], database: str) -> None:
         """All of it, from rows of the database."""

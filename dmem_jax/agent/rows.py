@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import io
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,6 +49,25 @@ def placed(config: Config, slot: int) -> tuple[Tier, int]:
 def pool_slot_of(config: Config, columns: Mapping[str, Any]) -> int:
     """Where in the pool a row of the database belongs."""
     return columns["slot"] + (0 if columns["tier"] == Tier.CORE else config.core_capacity)
+
+
+def check_rows(slots: Sequence[Mapping[str, Any]], documents: Sequence[Document]) -> None:
+    """Raises ValueError or TypeError: the database holds what we never wrote."""
+    for columns in slots:
+        if columns["tier"] not in (Tier.CORE, Tier.BUFFER) or columns["slot"] < 0:
+            raise ValueError(f"slot {columns['slot']} of tier {columns['tier']}")
+    live = [columns for columns in slots if columns["id"] >= 0]
+    for name in "id", "document":
+        if len({columns[name] for columns in live}) < len(live):
+            raise ValueError(f"two memories of one {name}")
+    for document in documents:
+        each = (document.observation, document.action or "", document.next_observation or "")
+        if not all(isinstance(text, str) for text in each) or not isinstance(document.metadata, dict):
+            raise ValueError(f"document {document.document}: expected texts and a JSON object")
+        from_microseconds(document.created), from_microseconds(document.updated)
+    missing = {columns["document"] for columns in live} - {document.document for document in documents}
+    if missing:
+        raise ValueError(f"document {min(missing)} is missing")
 
 
 def filled(config: Config, found: Iterable[Mapping[str, Any]]) -> tuple[Store, Store]:

@@ -59,7 +59,7 @@ def probed(
     asked for, how near the nearest memory is. The same that `Config.duplicates="search"` finds."""
     own = (embedding * inverse_norm(embedding)) @ _projection(embedding.shape[-1])
     live = pooled(memory, lambda tier: tier.id >= 0)
-    apart = jnp.where(live, jnp.sum(jnp.square(sketch - own), axis=-1), jnp.inf)
+    apart = jnp.where(live, jnp.sum(jnp.square(sketch - own[None]), axis=-1), jnp.inf)
     near = apart <= 2.0 - 2.0 * params.duplicate_similarity + _ROUNDING
     many = jnp.sum(near, dtype=jnp.int32) > _FEW
 
