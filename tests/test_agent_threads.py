@@ -1,11 +1,11 @@
 """A `MemoryBackend` used by many threads, and a database by many processes: nothing is lost, mixed up or half seen."""
 
+import itertools
 import json
 import random
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ import pytest
 from dmem_jax.agent import MemoryBackend
 from dmem_jax.errors import DatabaseError
 from tests.agents import Book, ask, held, ids
-from tests.works_in_parallel import PARALLEL
+from tests.works_in_parallel import PARALLEL, now
 
 
 @pytest.fixture
 def either(database: str):
-    book = Book(database, capacity=PARALLEL)
+    book = Book(database, **PARALLEL)
     yield book
     book.backend.close()
 
@@ -50,12 +50,13 @@ def _many_users(book: Book, rounds: int) -> None:
     with ThreadPoolExecutor(8) as pool:
         added = [one for mine in pool.map(work, range(8)) for one in mine]
     assert len(added) == 8 * rounds
-    for backend in (book.backend, book.reopen()):
+    assert len(added) == len({(user, id_) for user, id_, _ in added})
+    for _ in range(2):
         for user in users:
             here = {id_: text for name, id_, text in added if name == user}
-            told = {memory.id: memory.observation for memory in backend.list(namespace=user, limit=10**6)}
-            assert told == here
-        assert len(added) == len({(user, id_) for user, id_, _ in added})
+            told = book.backend.list(namespace=user, limit=10**6)
+            assert {memory.id: memory.observation for memory in told} == here
+        book.reopen()
 
 
 def test_eight_threads_and_twenty_users(either: Book):
@@ -64,7 +65,7 @@ def test_eight_threads_and_twenty_users(either: Book):
 
 @pytest.mark.slow
 def test_eight_threads_a_thousand_times(tmp_path: Path):
-    book = Book(str(tmp_path / "memory.db"), capacity=(8, 1016))
+    book = Book(str(tmp_path / "memory.db"), capacity=(8, 1016), params={"threshold_low": 0.0})
     _many_users(book, 1000)
     book.backend.close()
 
@@ -124,7 +125,7 @@ def test_many_backends_make_one_new_database(database: str):
     def work(number: int) -> None:
         together.wait()
         try:
-            book = Book(database)
+            book = Book(database, **PARALLEL)
             books.append(book)
             book.backend.add_memory(f"fact of {number}", reward=3.0)
         except DatabaseError as error:
@@ -145,7 +146,7 @@ def test_threads_that_change_and_delete_the_same_memories(either: Book):
     backend = either.backend
     for i in range(24):
         backend.add_memory(f"fact {i} of {i * i}", reward=3.0)
-    counts: Counter[str] = Counter()
+    deleted: list[int] = []
 
     def work(number: int) -> None:
         draw = random.Random(number)
@@ -153,7 +154,7 @@ def test_threads_that_change_and_delete_the_same_memories(either: Book):
             some = draw.sample(range(24), 3)
             what = draw.choice(("delete", "feedback", "recall", "consolidate", "list"))
             if what == "delete":
-                counts["gone"] += backend.delete(some[0])
+                deleted.append(backend.delete(some[0]))
             elif what == "feedback":
                 backend.feedback(some, draw.choice((1.0, 0.0, -1.0)))
             elif what == "recall":
@@ -167,7 +168,7 @@ def test_threads_that_change_and_delete_the_same_memories(either: Book):
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     kept = held(backend)
-    assert len(kept) == 24 - counts["gone"]
+    assert len(kept) == 24 - sum(deleted)
     assert all(text == f"fact {i} of {i * i}" for i, text in kept.items())
     before = backend.list()
     assert either.reopen().list() == before
@@ -195,9 +196,32 @@ def _say(to: IO[str]) -> None:
     to.flush()
 
 
+def test_a_process_writes_to_the_namespace_of_this_one(tmp_path: Path):
+    book = Book(str(tmp_path / "memory.db"), **PARALLEL)
+    book.backend.add_memory("the first fact", reward=3.0)
+    with _process("write", str(tmp_path / "memory.db"), "1", "25") as (tell, said):
+        assert said.readline() == "ready\n"
+        _say(tell)
+        seen, mine = [now(book.backend)], {0: "the first fact"}
+        for i in range(25):
+            id_ = book.backend.add_memory(f"fact {i} of 2", "2", 3.0).id
+            assert id_ is not None
+            mine[id_] = f"fact {i} of 2"
+            seen.append(now(book.backend))
+            assert mine.items() <= seen[-1].items()
+        theirs = {int(said.readline()): f"fact {i} of 1" for i in range(25)}
+    assert held(book.backend) == held(book.reopen()) == mine | theirs
+    for before, after in itertools.pairwise(seen):
+        assert before.items() <= after.items()
+    for found in seen:  # what was committed, up to some moment, without gaps
+        assert sorted(found) == list(range(len(found)))
+    book.backend.close()
+
+
+@pytest.mark.slow
 def test_processes_write_to_one_namespace_while_others_read(database: str):
-    counts = 40
-    watcher = Book(database, capacity=PARALLEL)
+    counts = 25
+    watcher = Book(database, **PARALLEL)
     watcher.backend.add_memory("the first fact", reward=3.0)
     with (
         _process("read", database) as (ask_reader, reader),
@@ -211,7 +235,7 @@ def test_processes_write_to_one_namespace_while_others_read(database: str):
         seen: list[dict[int, str]] = []
         while len(seen) < 3 or len(seen[-1]) < 2 * counts + 1:
             _say(ask_reader)
-            seen.append(held(watcher.backend))
+            seen.append(now(watcher.backend))
             seen.append({int(id_): text for id_, text in json.loads(reader.readline())})
             assert len(seen) < 2000
         returned = {

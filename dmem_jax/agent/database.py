@@ -28,6 +28,7 @@ except ImportError as error:
 
 VERSION = 1
 """Of the tables. A file of a greater one is refused."""
+_MAKING = 0x646D656D  # Postgres's name for who makes tables: any number that others don't use
 _BUSY = 60  # seconds that a writer waits for another process
 
 _tables = sql.MetaData()
@@ -127,20 +128,23 @@ class Database:
         self._alone = threading.RLock()  # a database in the process's own memory has one connection
         self.name, self._engine = _engine(url, read_only)
         self._in_memory = self.name == ":memory:"
-        with self.reading() as transaction:
-            known = transaction.about()
-        if known is None:
-            if read_only:
-                self.close()
-                raise DatabaseError(f"{self.name}: holds no memories yet, and was to be opened for reading only.")
-            with self.writing() as transaction:
-                transaction.make_tables(about)
-                known = transaction.about() or {}
         try:
-            self._check(known, about)
-        except DatabaseError:
+            self._check(self._about(about), about)
+        except BaseException:
             self.close()
             raise
+
+    def _about(self, ours: dict[str, str]) -> dict[str, str]:
+        """What the database says of itself; `ours`, where it said nothing."""
+        with self.reading() as transaction:
+            known = transaction.about()
+        if known is None and self.read_only:
+            raise DatabaseError(f"{self.name}: holds no memories yet, and was to be opened for reading only.")
+        if known is None:
+            with self.writing() as transaction:
+                transaction.make_tables(ours)
+                known = transaction.about() or {}
+        return known
 
     def _check(self, known: dict[str, str], about: dict[str, str]) -> None:
         version = known.get("version", "0")
@@ -172,10 +176,13 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator["Transaction"]:
+        options: dict[str, Any] = {"dmem_write": write}
+        if self._engine.dialect.name == "postgresql" and not write:
+            options["isolation_level"] = "REPEATABLE READ"  # or each statement would see another moment
         with (
             self._alone if self._in_memory else contextlib.nullcontext(),
             self.saying(),
-            self._engine.connect().execution_options(dmem_write=write) as connection,
+            self._engine.connect().execution_options(**options) as connection,
             connection.begin(),
         ):
             yield Transaction(connection, write)
@@ -210,6 +217,8 @@ class Transaction:
 
     def make_tables(self, about: dict[str, str]) -> None:
         """Unless another process was first."""
+        if self._connection.dialect.name == "postgresql":  # where two that make one table at once both fail
+            self._do(sql.select(sql.func.pg_advisory_xact_lock(_MAKING)))
         _tables.create_all(self._connection)
         rows = [{"key": key, "value": value} for key, value in (about | {"version": str(VERSION)}).items()]
         self._do(self._insert(_meta).on_conflict_do_nothing(), rows)
@@ -226,8 +235,9 @@ class Transaction:
         return None if row is None else Found(*row)
 
     def revision(self, id_: int) -> int | None:
-        """Of a namespace; None where it is gone."""
-        return self._do(sql.select(_namespaces.c.revision).where(_namespaces.c.id == id_)).scalar()
+        """Of a namespace; None where it is gone. As in `namespace`, it stays so until the end."""
+        query = sql.select(_namespaces.c.revision).where(_namespaces.c.id == id_)
+        return self._do(query.with_for_update() if self._write else query).scalar()
 
     def add_namespace(self, name: str, state: bytes) -> Found:
         """A new one; or that which another process has just made."""

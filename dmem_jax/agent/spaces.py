@@ -60,7 +60,10 @@ class Spaces:
             spaces = list(self._loaded.values())
         for space in spaces:
             with space.lock:
-                self._settle(space)
+                try:
+                    self._settle(space)
+                finally:
+                    space.forget()
 
     @contextlib.contextmanager
     def _alone_with(self, name: str) -> Iterator[Namespace]:
@@ -87,6 +90,7 @@ class Spaces:
             try:
                 self._settle(oldest)
                 self._let_go(oldest)
+                oldest.forget()
             finally:
                 oldest.lock.release()
         return space

@@ -16,7 +16,8 @@ class Texts:
     def __init__(self, *, keywords: bool):
         self._documents: dict[int, Document] = {}
         self._slot: dict[int, int] = {}
-        self._keywords = Keywords() if keywords else None
+        self._with_keywords = keywords
+        self._keywords: Keywords | None = None  # until there is a text
 
     def __getitem__(self, document: int) -> Document:
         return self._documents[document]
@@ -24,7 +25,8 @@ class Texts:
     def put(self, document: Document) -> None:
         """A new one, or what has become of an old one."""
         self._documents[document.document] = document
-        if self._keywords is not None:
+        if self._with_keywords:
+            self._keywords = self._keywords or Keywords()
             texts = (document.observation, document.action, document.next_observation)
             self._keywords.set(document.document, "\n".join(text for text in texts if text))
 
