@@ -19,6 +19,7 @@ from dmem_jax.agent.learning import learner_config, newborn
 from dmem_jax.agent.namespace import Namespace
 from dmem_jax.agent.times import seconds
 from dmem_jax.config import Config
+from dmem_jax.learner import Batch
 from tests import jitted
 from tests.agents import DIM, START, Book, Clock, Words, ask, held, ids
 
@@ -112,10 +113,13 @@ def assert_same(after: Any, before: Any) -> None:
 LIFE = {"capacity": SMALL, "params": PARAMS, "signal": "value"}
 
 
-@hypothesis.settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck))
-@hypothesis.given(st.lists(ACTS, min_size=10, max_size=30))
-def test_a_life_with_restarts_is_one_without(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[Any, ...]]):
-    book = Book(str(tmp_path_factory.mktemp("life") / "memory.db"), **LIFE)
+# Found examples are long anyway, and shrinking one takes minutes.
+_unshrunk = hypothesis.settings(phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate])
+
+
+def _live(database: str, acts: list[tuple[Any, ...]]) -> None:
+    """One backend is closed and opened again where the acts say so, another one never."""
+    book = Book(database, **LIFE)
     whole = Book(":memory:", **LIFE)
     try:
         for act in acts:
@@ -130,6 +134,22 @@ def test_a_life_with_restarts_is_one_without(tmp_path_factory: pytest.TempPathFa
     finally:
         book.backend.close()
         whole.backend.close()
+
+
+LIVES = st.lists(ACTS, min_size=10, max_size=30)
+
+
+@hypothesis.settings(_unshrunk, max_examples=8)
+@hypothesis.given(acts=LIVES)
+def test_a_life_with_restarts_is_one_without(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[Any, ...]]):
+    _live(str(tmp_path_factory.mktemp("life") / "memory.db"), acts)
+
+
+@pytest.mark.slow
+@hypothesis.settings(_unshrunk, max_examples=300)
+@hypothesis.given(acts=LIVES)
+def test_many_lives_with_restarts(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[Any, ...]]):
+    _live(str(tmp_path_factory.mktemp("life") / "memory.db"), acts)
 
 
 def test_a_life_on_postgres(postgres_url: str):
@@ -150,7 +170,7 @@ def test_a_life_on_postgres(postgres_url: str):
 # ---- law 9: the core decides
 
 
-@hypothesis.settings(max_examples=15)
+@hypothesis.settings(_unshrunk, max_examples=8)
 @hypothesis.given(st.lists(ADDING, min_size=5, max_size=40))
 def test_the_core_alone_keeps_the_same(acts: list[tuple[Any, ...]]):
     """`dmem_jax.write`, handed what the backend was told, keeps the same memories with the same strengths."""
@@ -173,7 +193,7 @@ def test_the_core_alone_keeps_the_same(acts: list[tuple[Any, ...]]):
         weight = float(params.novelty_weight) if rpe is None and reward is None else 0.0
         memory, info = jitted.write(config, dataclasses.replace(params, novelty_weight=jnp.float32(weight)), memory, met)
         if reward is not None:
-            batch = value.Batch(place[None], jnp.float32(reward)[None], jnp.ones(1, bool))
+            batch = Batch(place[None], jnp.float32(reward)[None], jnp.ones(1, bool))
             learner, _ = value.update(critic, learner, batch)
         assert added.route == dmem.Route(int(info.route)).name.lower(), number
         assert added.id == (int(info.id) if info.id >= 0 else None)
@@ -193,25 +213,26 @@ def test_the_core_alone_keeps_the_same(acts: list[tuple[Any, ...]]):
 
 def test_the_score_is_the_cores(monkeypatch: pytest.MonkeyPatch):
     """Turned around in the core, it is turned around here."""
-    book = Book(":memory:", capacity=(3, 6))  # of its own size: other programs are compiled already
-    for i, text in enumerate(TEXTS):
-        book.backend.add_memory(text, reward=3.0 + i)
-    before = ids(ask(book.backend, "tea"))
-    book.backend.close()
-    score, calls = retrieval.scores, []
 
-    def turned_around(*args: Any, **named: Any) -> Any:
-        calls.append(1)
-        found = score(*args, **named)
-        return jax.tree.map(lambda each: -each, found)
+    def order(buffer: int) -> list[int]:  # each of its own size: other programs are compiled already
+        book = Book(":memory:", capacity=(3, buffer), params={"semantic_weight": 1.0}, keyword_weight=0.0)
+        for i, text in enumerate(TEXTS):
+            book.backend.add_memory(text, f"action {i}", 3.0)
+        found = ids(ask(book.backend, "tea coffee coffee night"))
+        book.backend.close()
+        return found
 
-    monkeypatch.setattr(retrieval, "scores", turned_around)
-    book = Book(":memory:", capacity=(3, 7))
-    for i, text in enumerate(TEXTS):
-        book.backend.add_memory(text, reward=3.0 + i)
-    assert ids(ask(book.backend, "tea")) == before[::-1]
-    assert calls
-    book.backend.close()
+    before = order(6)
+    assert len(before) == len(TEXTS)
+    search = retrieval.search
+
+    def turned_around(config: Any, params: Any, memory: Any, query: Any, answerable: Any, cosines: Any) -> Any:
+        return search(config, params, memory, query, answerable, -cosines)
+
+    monkeypatch.setattr(retrieval, "search", turned_around)
+    after = order(7)
+    assert sorted(after) == sorted(before)
+    assert after == before[::-1]
 
 
 def test_a_buffer_that_grew_is_one_that_was_large_from_the_start(tmp_path, monkeypatch: pytest.MonkeyPatch):

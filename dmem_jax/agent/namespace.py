@@ -257,9 +257,8 @@ class Namespace:
         """Counts of what it did."""
         self._memory, report, differs = core.consolidated(self.config, self.params, self._memory, jnp.int32(now))
         slots = np.flatnonzero(np.asarray(differs)).tolist()
-        if slots:
-            self._sketch = None
-            self.save(transaction, self._rows_at(slots))
+        self._sketch = None if slots else self._sketch
+        self.save(transaction, self._rows_at(slots))  # if there are none, the clock has gone on
         self.changed = False
         return {name: int(getattr(report, name)) for name in ("forgotten", "merged", "promoted", "demoted")}
 
