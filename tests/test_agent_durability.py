@@ -361,7 +361,14 @@ def test_a_capacity_too_small_for_what_there_is(book: Book):
 
 # ---- what it is told
 
-HOSTILE = ("'; DROP TABLE dmem_slots; --", "a') OR 1=1 --", '" OR "x"*', "NEAR(a b) NOT c:d ^", "%s :id ?1 {0}", "\\x00")
+HOSTILE = (
+    "'; DROP TABLE dmem_slots; --",
+    "a') OR 1=1 --",
+    '" OR "x"*',
+    "NEAR(a b) NOT c:d ^",
+    "%s :id ?1 {0}",
+    "\\x00",
+)
 STRANGE = ("咖啡 ☕ très bon", "שלום עולם", "🏳️‍🌈", "e\u0301 ﷽ \u202e", "a\r\nb\tc", "x" * 100_000, "wort " * 20_000)
 
 
@@ -378,7 +385,7 @@ def test_sql_and_queries_in_every_text(either: Book):
             assert (found.observation, found.action, found.next_observation, found.namespace) == (text,) * 4
             assert found.metadata == {text: text, "nested": {text: [text]}}
             for other in HOSTILE:
-                assert (ask(backend, text, namespace=text, filter={other: {"$ne": 1}}) == [found])
+                assert ask(backend, text, namespace=text, filter={other: {"$ne": 1}}) == [found]
                 assert len(backend.list(namespace=text, filter={other: other})) == (other == text)
         backend = either.reopen()
 
@@ -390,7 +397,9 @@ def test_texts_come_back_as_they_were(either: Book):
     for _ in range(2):
         for text in STRANGE:
             (found,) = ask(either.backend, text, namespace=text[:50])
-            assert (found.observation, found.action, found.next_observation, found.metadata) == (text,) * 3 + ({text: text},)
+            assert (found.observation, found.action, found.next_observation, found.metadata) == (text,) * 3 + (
+                {text: text},
+            )
             assert found.similarity == pytest.approx(1, abs=1e-5)
         either.reopen()
     assert by_words(either.backend, "咖啡", namespace=STRANGE[0]) == [0]

@@ -33,7 +33,12 @@ _texts, _names = st.sampled_from(TEXTS), st.sampled_from(NAMESPACES)
 _numbers = st.sampled_from((-20.0, -5.0, -1.0, -0.01, 0.0, 0.5, 3.0, 8.0, 40.0))
 _some = st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True)
 ADDING = st.tuples(
-    st.just("add"), _names, _texts, st.sampled_from((None, "went", "stayed")), st.none() | _numbers, st.none() | _numbers
+    st.just("add"),
+    _names,
+    _texts,
+    st.sampled_from((None, "went", "stayed")),
+    st.none() | _numbers,
+    st.none() | _numbers,
 )
 ACTS = st.one_of(
     ADDING,
@@ -191,7 +196,9 @@ def test_the_core_alone_keeps_the_same(acts: list[tuple[Any, ...]]):
             task=jnp.int32(_action_number(action)), time=jnp.int32(seconds(START)), payload=jnp.int32(number),
         )  # fmt: skip
         weight = float(params.novelty_weight) if rpe is None and reward is None else 0.0
-        memory, info = jitted.write(config, dataclasses.replace(params, novelty_weight=jnp.float32(weight)), memory, met)
+        memory, info = jitted.write(
+            config, dataclasses.replace(params, novelty_weight=jnp.float32(weight)), memory, met
+        )
         if reward is not None:
             batch = Batch(place[None], jnp.float32(reward)[None], jnp.ones(1, bool))
             learner, _ = value.update(critic, learner, batch)

@@ -239,7 +239,9 @@ def test_processes_write_to_one_namespace_while_others_read(database: str):
             seen.append({int(id_): text for id_, text in json.loads(reader.readline())})
             assert len(seen) < 2000
         returned = {
-            int(said.readline()): f"fact {i} of {number}" for number, said in ((1, one), (2, two)) for i in range(counts)
+            int(said.readline()): f"fact {i} of {number}"
+            for number, said in ((1, one), (2, two))
+            for i in range(counts)
         }
     assert returned == {id_: text for id_, text in seen[-1].items() if id_}
     for before, after in zip(seen[0::2], seen[2::2], strict=False):  # of the watcher

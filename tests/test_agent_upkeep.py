@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import logging
 import threading
 import time
@@ -133,6 +134,8 @@ def test_twins_do_what_the_methods_do(book: Book):
             assert len(await backend.alist(namespace="user 1")) == 2
             assert await backend.aclear("user 2") == 4
             assert (await backend.aconsolidate())["forgotten"] == 0
+            lines = list(await backend.aexport("user 0"))
+            assert await backend.arestore(lines, namespace="user 3") == 4
             assert (await backend.astats("user 0"))["agents"] == 1
             with pytest.raises(ArgumentValueError, match="^observation"):
                 await backend.aadd_memory("")
@@ -140,7 +143,7 @@ def test_twins_do_what_the_methods_do(book: Book):
             await backend.alist()
 
     asyncio.run(live())
-    assert [len(held(book.backend, f"user {i}")) for i in range(3)] == [4, 2, 0]
+    assert [len(held(book.backend, f"user {i}")) for i in range(4)] == [4, 2, 0, 4]
 
 
 def test_a_context_manager_closes_after_an_error_too(book: Book):
@@ -171,18 +174,18 @@ def test_strength_fades_by_the_calendar(book: Book):
     assert backend.list()[0].created_at == START
 
 
-def test_a_clock_that_goes_back_or_errs(book: Book):
+def test_a_clock_that_goes_back_or_errs(unchecked: None, book: Book):
     book.backend.add_memory("likes green tea", reward=3.0)
     book.clock.move(days=-10)
     before = book.backend.list()
     book.backend.add_memory("hates loud bars", reward=3.0)
     assert book.backend.list()[0] == before[0]
-    for wrong, error in ((lambda: 5, ArgumentTypeError), (lambda: datetime(2099, 1, 1), ArgumentValueError)):
-        backend = book.another(clock=wrong)  # type: ignore[arg-type]
+    backend = book.another(clock=lambda: clock[0])  # type: ignore[arg-type]
+    for clock, error in (([5], ArgumentTypeError), ([datetime(2099, 1, 1)], ArgumentValueError)):
         for call in (lambda: backend.add_memory("tea", reward=3.0), backend.list, lambda: ask(backend, "tea")):
             with pytest.raises(error, match=r"^clock\(\)"):
                 call()
-        backend.close()
+    backend.close()
     assert len(held(book.backend)) == 2
 
 
@@ -193,7 +196,7 @@ def test_a_usual_reward_surprises_no_more(book: Book):
     backend = book.reopen(signal="value")
     rpes = [backend.add_memory("likes green tea", f"way {i}", 3.0).rpe for i in range(12)]
     assert rpes[0] == pytest.approx(3.0, abs=1e-5)  # nothing was expected
-    assert all(abs(after) < abs(before) for before, after in zip(rpes, rpes[1:], strict=False))
+    assert all(abs(after) < abs(before) for before, after in itertools.pairwise(rpes))
     assert abs(rpes[-1]) < 0.1
     backend = book.reopen(signal="value")  # what was learnt is kept, and by each user alone
     assert abs(backend.add_memory("likes green tea", "another way", 3.0).rpe) < 0.1

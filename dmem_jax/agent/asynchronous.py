@@ -1,6 +1,7 @@
 """Async twins of the backend's methods: each runs the method in a thread, so that an event loop goes on meanwhile."""
 
 import asyncio
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -53,6 +54,14 @@ class AsyncTwins:
     async def aconsolidate(self, *args: Any, **named: Any) -> dict[str, int]:
         """`consolidate`."""
         return await self._in_thread("consolidate", args, named)
+
+    async def aexport(self, *args: Any, **named: Any) -> Iterator[dict[str, Any]]:
+        """`export`."""
+        return await self._in_thread("export", args, named)
+
+    async def arestore(self, *args: Any, **named: Any) -> int:
+        """`restore`."""
+        return await self._in_thread("restore", args, named)
 
     async def aclose(self) -> None:
         """`close`."""

@@ -110,6 +110,8 @@ class MemoryBackend(AsyncTwins):
         )
         if upkeep_every is not None:
             upkeep_every = number("upkeep_every", upkeep_every, above=0.0)
+        if not isinstance(params, Mapping | None):
+            raise ArgumentTypeError(f"params: expected a dict of changes of Params, got {shown(params)}.")
         half_lives = {"half_life": _HALF_LIFE, "disaster_half_life": _HALF_LIFE}
         self._params = Params.default(self.config, **(half_lives | dict(params or {})))
         self._novelty_weight = float(self._params.novelty_weight)
@@ -171,7 +173,7 @@ class MemoryBackend(AsyncTwins):
         given |= {
             "embedding": self._embedding("observation", observation, embedding),
             "task": _action_number(action),
-            "time": seconds(at, "time"),
+            "time": seconds(at, "clock()" if time is None else "time"),
         }
         stamp = microseconds(at)
         document = Document(
@@ -402,8 +404,7 @@ class MemoryBackend(AsyncTwins):
         `restore` they are the same memory again."""
         self._check_open()
         with self._spaces.reading(text("namespace", namespace)) as space:
-            found = [] if space is None else [*transfer.lines(space, self._encoder.name)]
-        yield from found
+            return iter([] if space is None else [*transfer.lines(space, self._encoder.name)])
 
     def restore(self, lines: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> int:
         """What `export` gave, into a namespace that holds nothing. How many memories there are.

@@ -192,7 +192,7 @@ class Database:
         """SQLAlchemy's errors are said as ours."""
         try:
             yield
-        except errors.SQLAlchemyError as error:
+        except (errors.SQLAlchemyError, UnicodeDecodeError) as error:  # the latter: of a damaged file
             cause = getattr(error, "orig", None) or error
             raise DatabaseError(f"{self.name}: {str(cause).strip()}") from error
 
