@@ -8,7 +8,7 @@ from typing import Any
 from tests.agents import Book
 
 NAMESPACES = ("ann", "bob")
-_WORDS = "tea coffee bars chess cats dogs Paris Lisbon noon night bike train rain snow red green".split()
+_WORDS = ("tea", "coffee", "bars", "chess", "cats", "dogs", "Paris", "Lisbon", "noon", "night", "bike", "rain", "red")
 
 
 def adds(seed: int, count: int = 200) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ def _programs() -> Path | None:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """The folder of its socket; user "postgres", no password. Raises RuntimeError: none can be started here, and why."""
+    """The folder of its socket; user "postgres", no password. Raises RuntimeError: why none can be started here."""
     programs = _programs()
     if programs is None:
         raise RuntimeError("Postgres is not installed (initdb is neither on the path nor below /usr/lib/postgresql).")

@@ -247,7 +247,7 @@ def test_a_buffer_that_grew_is_one_that_was_large_from_the_start(tmp_path, monke
     monkeypatch.setattr("dmem_jax.agent.namespace._FIRST_BUFFER", 8)
     small = Book(str(tmp_path / "memory.db"), capacity=(3, 60), signal="value")
     draw = np.random.default_rng(0)
-    words = "tea coffee bars chess cats dogs Paris Lisbon noon night bike train".split()
+    words = ("tea", "coffee", "bars", "chess", "cats", "dogs", "Paris", "Lisbon", "noon", "night", "bike", "train")
     for i in range(90):
         text, reward = " ".join(draw.choice(words, 3)), float(draw.normal() * 5)
         assert small.backend.add_memory(text, reward=reward) == large.backend.add_memory(text, reward=reward), i

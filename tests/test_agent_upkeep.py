@@ -1,4 +1,4 @@
-"""What a `MemoryBackend` does beside adding and recalling: upkeep in the background, async twins, signals, its clock."""
+"""What a `MemoryBackend` does beside adding and recalling: upkeep in the background, twins, its clock, signals."""
 
 import asyncio
 import inspect
@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_upkeep_while_others_write(book: Book):
 
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), "soon"])
 def test_an_interval_that_is_none_is_refused(unchecked: None, book: Book, every: object):
-    with pytest.raises((ArgumentTypeError, ArgumentValueError), match="^upkeep_every"):
+    with pytest.raises((ArgumentTypeError, ArgumentValueError), match=r"^upkeep_every"):
         book.another(upkeep_every=every)
     assert upkeep_threads() == 0
 
@@ -137,7 +138,7 @@ def test_twins_do_what_the_methods_do(book: Book):
             lines = list(await backend.aexport("user 0"))
             assert await backend.arestore(lines, namespace="user 3") == 4
             assert (await backend.astats("user 0"))["agents"] == 1
-            with pytest.raises(ArgumentValueError, match="^observation"):
+            with pytest.raises(ArgumentValueError, match=r"^observation"):
                 await backend.aadd_memory("")
         with pytest.raises(ClosedError):
             await backend.alist()
@@ -147,9 +148,15 @@ def test_twins_do_what_the_methods_do(book: Book):
 
 
 def test_a_context_manager_closes_after_an_error_too(book: Book):
-    with pytest.raises(ZeroDivisionError), book.another() as backend:
-        assert backend.add_memory("likes green tea", reward=3.0).id == 0
-        raise ZeroDivisionError
+    backend = book.another()
+
+    def fail() -> None:
+        with backend:
+            assert backend.add_memory("likes green tea", reward=3.0).id == 0
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     with pytest.raises(ClosedError):
         backend.list()
     assert held(book.backend) == {0: "likes green tea"}
@@ -180,8 +187,9 @@ def test_a_clock_that_goes_back_or_errs(unchecked: None, book: Book):
     before = book.backend.list()
     book.backend.add_memory("hates loud bars", reward=3.0)
     assert book.backend.list()[0] == before[0]
-    backend = book.another(clock=lambda: clock[0])  # type: ignore[arg-type]
-    for clock, error in (([5], ArgumentTypeError), ([datetime(2099, 1, 1)], ArgumentValueError)):
+    told: list[Any] = [START]
+    backend = book.another(clock=lambda: told[0])
+    for told[0], error in ((5, ArgumentTypeError), (datetime(2099, 1, 1), ArgumentValueError)):
         for call in (lambda: backend.add_memory("tea", reward=3.0), backend.list, lambda: ask(backend, "tea")):
             with pytest.raises(error, match=r"^clock\(\)"):
                 call()

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import io
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from dmem_jax.config import Config
 from dmem_jax.errors import DatabaseError
 from dmem_jax.types import Memory, Store, Tier
 
+_GREATEST = float(np.finfo(np.float32).max)
 Row = dict[str, Any]
 """A slot: SLOT_NUMBERS, `id` (-1: free), `document`, `embedding` (NumPy [D], in the type of the store), `scale`."""
 
@@ -56,6 +56,9 @@ def check_rows(slots: Sequence[Mapping[str, Any]], documents: Sequence[Document]
     for columns in slots:
         if columns["tier"] not in (Tier.CORE, Tier.BUFFER) or columns["slot"] < 0:
             raise ValueError(f"slot {columns['slot']} of tier {columns['tier']}")
+        for name in (name for name, kind in SLOT_NUMBERS.items() if kind is float):
+            if not abs(columns[name]) <= _GREATEST:
+                raise ValueError(f"{name} {columns[name]}, which no float32 can hold")
     live = [columns for columns in slots if columns["id"] >= 0]
     for name in "id", "document":
         if len({columns[name] for columns in live}) < len(live):
@@ -130,7 +133,7 @@ def unpacked(state: bytes, like: Any, name: str) -> Any:
     try:
         with np.load(io.BytesIO(state), allow_pickle=False) as arrays:
             held = {key: arrays[key] for key in arrays.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of zipfile's there are many
         raise DatabaseError(f"{name}: the state of a namespace is damaged ({error}).") from error
 
     def leaf(path: Any, ours: Any) -> jax.Array:
