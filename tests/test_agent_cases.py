@@ -6,6 +6,7 @@ words, with filters and without, get, list, and all of that after closing and op
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -204,7 +205,7 @@ def test_mem0_7196_6619_one_writes_and_four_read_until_it_is_closed(either: Book
         thread.start()
     busy.wait()
     while len(returned) < 20 and not wrong:
-        pass
+        time.sleep(0.001)
     backend.close()
     for thread in threads:
         thread.join()

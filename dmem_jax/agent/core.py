@@ -97,6 +97,12 @@ def written(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def empty(config: Config) -> Memory:
+    """`dmem_jax.init`: compiled, as it is made for every user."""
+    return init(config, jnp.int32(0))
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def recalled(
     config: Config,
     params: Params,
@@ -253,10 +259,10 @@ def no_rows(config: Config, memory: Memory, count: int) -> Store:
 
 def grown(memory: Memory, config: Config, slots: int) -> Memory:
     """With a buffer of `slots`: the new ones are free."""
-    empty = init(dataclasses.replace(config, buffer_capacity=slots), jnp.int32(0))
+    larger = empty(dataclasses.replace(config, buffer_capacity=slots))
     held = config.buffer_capacity
-    buffer = jax.tree.map(lambda old, new: jnp.concatenate([old, new[held:]]), memory.buffer, empty.buffer)
-    return dataclasses.replace(memory, buffer=buffer, probe=empty.probe)
+    buffer = jax.tree.map(lambda old, new: jnp.concatenate([old, new[held:]]), memory.buffer, larger.buffer)
+    return dataclasses.replace(memory, buffer=buffer, probe=larger.probe)
 
 
 def _at(memory: Memory, now: Array) -> Memory:

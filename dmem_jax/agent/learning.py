@@ -22,6 +22,7 @@ def learner_config(dim: int) -> LearnerConfig:
     return LearnerConfig(embedding_dim=dim, hidden=(), norm=None, optimizer=_OPTIMIZER)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def newborn(dim: int) -> Learner:
     """It expects 0 everywhere."""
     return value.init(learner_config(dim), jax.random.key(0))

@@ -31,7 +31,6 @@ from dmem_jax.agent.rows import (
     with_state,
 )
 from dmem_jax.agent.texts import Texts
-from dmem_jax.allocation import init
 from dmem_jax.config import Config
 from dmem_jax.errors import DatabaseError
 from dmem_jax.params import Params
@@ -88,7 +87,7 @@ class Namespace:
             return True
         found = transaction.namespace(self.name)
         if found is None and create:
-            self._memory, self._learner = init(self.config, jnp.int32(0)), newborn(self.config.embedding_dim)
+            self._memory, self._learner = core.empty(self.config), newborn(self.config.embedding_dim)
             found = transaction.add_namespace(self.name, self.state())
         if found is None:
             self.forget()
@@ -331,7 +330,7 @@ class Namespace:
         """All of it, from rows of the database."""
         self._make_room_for(slots, database)
         core_, buffer = filled(self.config, slots)
-        self._memory = dataclasses.replace(init(self.config, jnp.int32(0)), core=core_, buffer=buffer)
+        self._memory = dataclasses.replace(core.empty(self.config), core=core_, buffer=buffer)
         self._learner = newborn(self.config.embedding_dim)
         self._learn_of(slots, documents)
 

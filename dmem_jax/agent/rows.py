@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmem_jax.agent import core
 from dmem_jax.agent.database import SLOT_NUMBERS, Document
 from dmem_jax.agent.times import from_microseconds
-from dmem_jax.allocation import init
 from dmem_jax.config import Config
 from dmem_jax.errors import DatabaseError
 from dmem_jax.types import Memory, Store, Tier
@@ -75,12 +75,12 @@ def check_rows(slots: Sequence[Mapping[str, Any]], documents: Sequence[Document]
 
 def filled(config: Config, found: Iterable[Mapping[str, Any]]) -> tuple[Store, Store]:
     """Core and buffer with the rows `found` of the database, everything else free."""
-    empty = init(config, jnp.int32(0))
-    core, buffer = (jax.tree.map(np.array, tier) for tier in (empty.core, empty.buffer))
+    empty = core.empty(config)
+    tiers = {Tier.CORE: jax.tree.map(np.array, empty.core), Tier.BUFFER: jax.tree.map(np.array, empty.buffer)}
     for columns in found:
         if columns["id"] >= 0:
-            put(core if columns["tier"] == Tier.CORE else buffer, columns["slot"], columns)
-    return jax.tree.map(jnp.array, core), jax.tree.map(jnp.array, buffer)
+            put(tiers[Tier(columns["tier"])], columns["slot"], columns)
+    return jax.tree.map(jnp.array, tiers[Tier.CORE]), jax.tree.map(jnp.array, tiers[Tier.BUFFER])
 
 
 def put(rows: Store, at: int, columns: Mapping[str, Any]) -> None:
