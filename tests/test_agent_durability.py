@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sql
+from sqlalchemy import event, exc
 
 from dmem_jax.agent import MemoryBackend
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ClosedError, DatabaseError, DmemError
@@ -126,13 +127,13 @@ def test_a_commit_that_fails_changes_nothing(either: Book, name: str):
     engine = backend._database._engine
 
     def fail(connection: sql.Connection) -> None:
-        raise sql.exc.OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
+        raise exc.OperationalError("COMMIT", {}, sqlite3.OperationalError("disk I/O error"))
 
-    sql.event.listen(engine, "commit", fail)
+    event.listen(engine, "commit", fail)
     for _ in range(2):
         with pytest.raises(DatabaseError, match="disk I/O error"):
             CHANGES[name](backend)
-    sql.event.remove(engine, "commit", fail)
+    event.remove(engine, "commit", fail)
     assert everything(backend) == before
     assert everything(either.reopen(params={"floor": 0.8})) == before
     CHANGES[name](either.backend)
@@ -455,9 +456,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "given"), WRONG, ids=[f"{name}-{i}" for i, (name, _) in enumerate(WRONG)])
 def test_what_is_wrong_is_refused_by_name(unchecked: None, book: Book, name: str, given: dict[str, Any]):
     fill(book.backend)
+    with_reward: dict[str, Any] = {"reward": 3.0} | given
     before = everything(book.backend)
     with pytest.raises((ArgumentTypeError, ArgumentValueError), match=rf"^{name}"):
-        book.backend.add_memory("tea", **({"reward": 3.0} | given))
+        book.backend.add_memory("tea", **with_reward)
     if name in ("metadata", "embedding"):
         with pytest.raises((ArgumentTypeError, ArgumentValueError), match=rf"^{name}"):
             book.backend.update(0, **given)

@@ -67,7 +67,8 @@ def check_rows(slots: Sequence[Mapping[str, Any]], documents: Sequence[Document]
         each = (document.observation, document.action or "", document.next_observation or "")
         if not all(isinstance(text, str) for text in each) or not isinstance(document.metadata, dict):
             raise ValueError(f"document {document.document}: expected texts and a JSON object")
-        from_microseconds(document.created), from_microseconds(document.updated)
+        for when in document.created, document.updated:
+            from_microseconds(when)
     missing = {columns["document"] for columns in live} - {document.document for document in documents}
     if missing:
         raise ValueError(f"document {min(missing)} is missing")
