@@ -225,6 +225,7 @@ def test_lives_are_deterministic_by_seed(policy):
             assert first.choice.strategy not in second.menu
 
 
+@pytest.mark.slow
 def test_what_surprised_avoids_traps_that_no_memory_always_falls_into():
     world = supposed_world(TASKS)
     ours, nearest, nothing = (coder.run_life(world, policy, 64, 11) for policy in ("dmem_jax", "similarity", "none"))
@@ -361,6 +362,7 @@ def test_code_that_a_model_writes_runs_in_the_sandbox_alone():
     assert not supposed_world([GREETING]).run(GREETING, Choice(DEFAULT, "os._exit(0)")).solved
 
 
+@pytest.mark.slow
 def test_with_a_server_in_the_environment_the_scenario_asks_it(tmp_path, capsys, monkeypatch):
     def reply(question):
         menu = [line[2:].partition(":")[0] for line in question.rpartition("Menu:\n")[2].splitlines()]

@@ -319,7 +319,7 @@ class MemoryBackend(AsyncTwins):
         Args:
           memories: recalled ones, or ids: those that the decision stood on.
           rpe: reward units.
-          used: weight of each, in [0, 1]; default 1.
+          used: weight of each, >= 0; default 1.
 
         Returns:
           How many of them there still are.
