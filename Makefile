@@ -56,7 +56,7 @@ demo: .venv/.has-demo
 	.venv/bin/python -m examples.demo
 
 bench: .venv/.has-bench
-	for name in step write recall kernels storage checkpoint ann encoder sharding scale import bars; do \
+	for name in step write recall kernels storage checkpoint ann encoder backend sharding scale import bars; do \
 		.venv/bin/python -m benchmarks $$name || exit 1; done
 
 # ---- tests
