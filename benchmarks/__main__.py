@@ -82,6 +82,17 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--queries", type=_positive, default=8192, metavar="N", help="at once; default 8,192")
     command.add_argument("--ef", type=_positive, nargs="+", default=[10, 32, 128], metavar="N", help="[10, 32, 128]")
     _common(command)
+    command = commands.add_parser("backend", help=_first_line(backend))
+    command.add_argument(
+        "--memories", type=_positive, nargs="+", default=[10_000, 100_000], metavar="N", help="[10000, 100000]"
+    )
+    command.add_argument("--dim", type=_positive, default=384, metavar="N", help="default 384")
+    command.add_argument("--peers", help="langgraph or none; default langgraph")
+    _common(command)
+    command = commands.add_parser("checkpoint", help=_first_line(checkpoint))
+    command.add_argument("--mebibytes", type=_positive, default=1024, metavar="N", help="default 1,024")
+    command.add_argument("--peers", help="names joined by commas, or none; default all")
+    _common(command)
     command = commands.add_parser("encoder", help=_first_line(encoder))
     command.add_argument(
         "--lengths", type=_positive, nargs="+", default=encoder.LENGTHS, metavar="N", help=str(encoder.LENGTHS)
@@ -208,6 +219,9 @@ def _records(arguments: argparse.Namespace):
     elif arguments.command == "ann":
         for size in itertools.product(arguments.memories, arguments.dim, arguments.data):
             yield from ann.run(*size, arguments.queries, arguments.ef, arguments.repeats)
+    elif arguments.command == "backend":
+        for memories in arguments.memories:
+            yield from backend.run(memories, arguments.dim, _peers(arguments), arguments.repeats)
     elif arguments.command == "encoder":
         yield from encoder.run(arguments.lengths, arguments.batch, arguments.torch_python, arguments.repeats)
     elif arguments.command == "storage":

@@ -5,6 +5,7 @@
 """
 
 import base64
+import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,7 +122,7 @@ def _lines(texts: Texts, memories: int, header: dict[str, Any]) -> Iterator[dict
         "written_strength": 1.0, "task": 0, "time": 0, "touched": 0, "recalls": 0, "successes": 0, "count": 1,
         "contradicted": False, "scale": None,
     }  # fmt: skip
-    yield header
+    yield header | {"state": _with_next_id(header["state"], memories)}
     for i in range(memories):
         surprise = 1.0 + i % 13 / 13
         yield same | {
@@ -129,6 +130,15 @@ def _lines(texts: Texts, memories: int, header: dict[str, Any]) -> Iterator[dict
             "inv_norm": float(rows["inv_norm"][i]), "rpe": surprise, "reward": surprise, "strength": surprise,
             "embedding": base64.b64encode(rows["embedding"][i].tobytes()).decode(),
         }  # fmt: skip
+
+
+def _with_next_id(state: str, next_id: int) -> str:
+    with np.load(io.BytesIO(base64.b64decode(state))) as arrays:
+        held: dict[str, Any] = dict(arrays)
+    held["['memory']['next_id']"] = np.int32(next_id)
+    file = io.BytesIO()
+    np.savez(file, **held)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _langgraph(texts: Texts, memories: int) -> Any:
