@@ -228,6 +228,16 @@ def test_scale_is_checked_on_as_many_devices():
 
 
 @pytest.mark.slow
+def test_backend_measures_adds_and_recalls():
+    done = run("backend", "--memories", "300", "--dim", "16", "--peers", "none", "--repeats", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [(record["implementation"], record["work"]["what"]) for record in told]
+    assert names == [("dmem_jax", "get"), ("dmem_jax_semantic", "get"), ("dmem_jax", "add")]
+    assert all(record["ratio"] > 0 for record in told)
+
+
+@pytest.mark.slow
 def test_checkpoint_measures_its_peers_in_the_same_run():
     measured = records(run("checkpoint", "--mebibytes", "1", "--repeats", "1", "--json"))
     check(measured, "checkpoint", {"mebibytes": 1})
