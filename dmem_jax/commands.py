@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -176,6 +175,8 @@ def export(
     capacity: Capacity = _CAPACITY,
 ) -> None:
     """Writes all of a namespace as JSON Lines: one that tells of the whole, then a memory a line."""
+    if out != _STANDARD and out.exists() and out.open("rb").read(15) == b"SQLite format 3":
+        raise ArgumentValueError(f"out: expected a file for lines of JSON, and {out} is a database.")
     with _opened(db, None, capacity, read_only=True) as backend:
         _known(backend, namespace)
         # In ASCII: no terminal, pipe or text of a memory can spoil it.
@@ -201,8 +202,10 @@ def import_(
         if not isinstance(first, dict) or not isinstance(first.get("dim"), int) or first["dim"] < 1:
             raise ArgumentValueError(f"{file}: expected what `dmem export` writes, got {shown(first)}.")
         made_with = _MadeWith(str(first.get("encoder")), first["dim"])
+        read = [first, *lines]
+        _transfer().check(read)  # before there is a database
         with _opened(db, made_with, capacity, store_dtype=first.get("store_dtype", "float32")) as backend:
-            count = backend.restore(itertools.chain([first], lines), namespace=namespace)
+            count = backend.restore(read, namespace=namespace)
     print(f"{count} memories read")
 
 
@@ -238,6 +241,8 @@ def _opened(
         from dmem_jax.agent import MemoryBackend
         from dmem_jax.agent.database import Database
     except ImportError as error:
+        if isinstance(error, MissingExtraError):
+            raise
         raise MissingExtraError(f"memories in a database need {error.name}: pip install 'dmem-jax[agent]'.") from error
     if encoder is None or read_only or "://" in db or Path(db).exists():
         database = Database(db, about={}, read_only=True)
@@ -249,6 +254,12 @@ def _opened(
     return MemoryBackend(
         db, encoder=encoder, capacity=capacity, signal=signal, store_dtype=store_dtype, read_only=read_only
     )
+
+
+def _transfer() -> Any:
+    from dmem_jax.agent import transfer
+
+    return transfer
 
 
 def _lines(file: Iterable[str]) -> Iterator[Any]:

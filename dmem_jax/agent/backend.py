@@ -115,7 +115,7 @@ class MemoryBackend(AsyncTwins):
         half_lives = {"half_life": _HALF_LIFE, "disaster_half_life": _HALF_LIFE}
         self._params = Params.default(self.config, **(half_lives | dict(params or {})))
         self._novelty_weight = float(self._params.novelty_weight)
-        about = {"embedding size": str(encoder.dim), "encoder": encoder.name, "store_dtype": store_dtype}
+        about = {"encoder": encoder.name, "embedding size": str(encoder.dim), "store_dtype": store_dtype}
         self._database = Database(database, about=about, read_only=read_only)
         keywords = self._keyword_weight > 0
         self._spaces = Spaces(

@@ -33,7 +33,7 @@ def text(name: str, given: Any, *, none: bool = False) -> Any:
 
 def number(name: str, given: Any, *, least: float = -_GREATEST, above: float = -math.inf) -> float:
     """A finite number of float32."""
-    if isinstance(given, (str, bytes)) or np.ndim(given) != 0 or given is None:
+    if isinstance(given, (str, bytes, bool, list, tuple)) or getattr(given, "ndim", 0) != 0:
         raise ArgumentTypeError(f"{name}: expected a number, got {shown(given)}.")
     try:
         value = float(given)

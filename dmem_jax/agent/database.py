@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dmem_jax.errors import DatabaseError, MissingExtraError
+from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DatabaseError, MissingExtraError, shown
 
 try:
     import sqlalchemy as sql
@@ -156,7 +156,7 @@ class Database:
             if known.get(what) != ours:
                 raise DatabaseError(
                     f"{self.name}: was made with {what} {known.get(what)!r}, and is now opened with {ours!r}. Nothing "
-                    "was changed. Open it with what it was made with, or export its memories and import them anew."
+                    "was changed. Open it with what it was made with (`dmem` has the option --encoder)."
                 )
 
     @contextlib.contextmanager
@@ -316,7 +316,11 @@ class Transaction:
 
 def _engine(url: str | os.PathLike[str], read_only: bool) -> tuple[str, sql.Engine]:
     """The database's name in messages, and its engine."""
-    text = os.fspath(url)
+    if not isinstance(url, (str, os.PathLike)) or not isinstance(os.fspath(url), str):
+        raise ArgumentTypeError(f"database: expected a path or a URL, got {shown(url)}.")
+    text = str(os.fspath(url))
+    if not text or "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ArgumentValueError(f"database: expected a path or a URL, got {shown(text)}.")
     if "://" not in text:
         return text, _sqlite_engine(text, read_only)
     driver = text.partition(":")[0]

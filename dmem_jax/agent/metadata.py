@@ -10,6 +10,7 @@ from typing import Any
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 
 _MISSING = object()
+_DEEPEST = 64  # levels: what reads it later may stand deep in a stack itself
 
 
 def check_metadata(metadata: Any) -> dict[str, Any]:
@@ -23,6 +24,8 @@ def check_metadata(metadata: Any) -> dict[str, Any]:
         return {}
     if not isinstance(metadata, dict):
         raise ArgumentTypeError(f"metadata: expected a dict, got {shown(metadata)}.")
+    if _depth(metadata) > _DEEPEST:
+        raise ArgumentValueError(f"metadata: expected at most {_DEEPEST} levels, one within the other.")
     copy = _copied("metadata", metadata, allow_nan=False)
     try:
         json.dumps(copy, ensure_ascii=False).encode()
@@ -108,6 +111,18 @@ def _copied(name: str, value: Any, allow_nan: bool = True) -> Any:
         raise ArgumentTypeError(f"{name}: expected str, numbers, bool, None, lists and dicts: {error}.") from error
     except (ValueError, RecursionError) as error:
         raise ArgumentValueError(f"{name}: expected what JSON can hold: {error}.") from error
+
+
+def _depth(value: Any) -> int:
+    """Levels of dicts and lists, counted up to one more than is allowed."""
+    level, deep = [value], 0
+    while level and deep <= _DEEPEST:
+        containers = [part for part in level if isinstance(part, (dict, list, tuple))]
+        level = [x for part in containers for x in (part.values() if isinstance(part, dict) else part)]
+        deep += bool(containers)
+        if not containers:
+            break
+    return deep
 
 
 def _keys(value: Any) -> Iterator[Any]:

@@ -38,6 +38,7 @@ from dmem_jax.types import ConsolidationReport, Memory, Query, Recall, Tier, Wri
 
 _FIRST_BUFFER = 256  # slots of a buffer at first; it doubles when it is full, up to what was asked for
 _CHUNK = 64  # slots that are read or placed at once
+_SANE = 1e30  # of what was learnt: beyond it the next difference would overflow
 _RELOAD = 4096  # slots that another process may have changed before all are read anew
 
 
@@ -150,6 +151,9 @@ class Namespace:
             held = unpacked(state, self._whole_state(), "lines[0]")
         except DatabaseError as error:
             raise ArgumentValueError(str(error)) from error
+        for leaf in map(np.asarray, jax.tree.leaves(held)):
+            if not np.isfinite(leaf).all() or (leaf.dtype == np.float32 and np.abs(leaf).max(initial=0.0) > _SANE):
+                raise ArgumentValueError("lines[0].state: expected finite numbers of the size that rewards have.")
         next_id = held["memory"]["next_id"]
         if max((row["id"] for row in rows), default=-1) >= next_id:
             raise ArgumentValueError(f"lines: expected ids below {int(next_id)}, the first line's next one.")

@@ -6,9 +6,10 @@ memory: its texts and metadata to be read, its numbers, its vector in base64.
 
 import base64
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from dmem_jax.agent.checks import number as number_
@@ -80,7 +81,7 @@ def memory_of(line: Any, number: int, dtype: np.dtype, dim: int) -> tuple[dict[s
     for key, least in _LEAST.items():
         if line[key] < least:
             raise ArgumentValueError(f"{name}.{key}: expected at least {least}, got {shown(line[key])}.")
-    tier = {"core": Tier.CORE, "buffer": Tier.BUFFER}.get(line["tier"])
+    tier = {"core": Tier.CORE, "buffer": Tier.BUFFER}.get(str(line["tier"]))
     if tier is None or line["id"] < 0 or line["slot"] < 0:
         raise ArgumentValueError(f"{name}: expected a place in core or buffer, got {shown(line['tier'])}.")
     vector = _bytes(f"{name}.embedding", line["embedding"])
@@ -120,6 +121,15 @@ def _bytes(name: str, given: Any) -> bytes:
         return base64.b64decode(given, validate=True)
     except (ValueError, TypeError) as error:
         raise ArgumentValueError(f"{name}: expected base64, got {shown(given)}.") from error
+
+
+def check(given: Sequence[Any]) -> None:
+    """Raises by name what no database could take, whatever its encoder: `given` has a first line with sizes."""
+    try:
+        dtype = np.dtype(jnp.dtype(given[0].get("store_dtype", "float32")))
+    except TypeError as error:
+        raise ArgumentValueError(f"lines[0].store_dtype: got {shown(given[0].get('store_dtype'))}.") from error
+    read_all(given, given[0].get("encoder"), given[0]["dim"], dtype)
 
 
 def read_all(

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from dmem_jax.errors import ClosedError
+from dmem_jax.errors import ArgumentValueError, ClosedError
 
 _log = logging.getLogger("dmem_jax.agent")
 
@@ -13,6 +13,10 @@ class Upkeep:
     """Calls `work` every `seconds`, in a thread of its own. An error is logged, and the next call is made in time."""
 
     def __init__(self, work: Callable[[], object], seconds: float):
+        if seconds > threading.TIMEOUT_MAX:
+            raise ArgumentValueError(
+                f"upkeep_every: expected at most {threading.TIMEOUT_MAX:g} seconds, got {seconds:g}."
+            )
         self._work = work
         self._seconds = seconds
         self._stopped = threading.Event()
