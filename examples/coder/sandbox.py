@@ -65,7 +65,7 @@ def run_tests(
     }
     with tempfile.TemporaryDirectory(prefix="coder-") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-B", str(RUNNER)],
+            [sys.executable, "-I", "-S", "-B", str(RUNNER)],  # -S: an editable install is not importable either
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
