@@ -71,8 +71,8 @@ def _deep() -> dict:
         ({"a": math.nan}, ArgumentValueError, "metadata: expected what JSON can hold"),
         ({"a": [math.inf]}, ArgumentValueError, "metadata: expected what JSON can hold"),
         ({"a": 10**5000}, ArgumentValueError, "metadata: expected what JSON can hold"),
-        (_within_itself(), ArgumentValueError, "metadata: expected what JSON can hold"),
-        (_deep(), ArgumentValueError, "metadata: expected what JSON can hold"),
+        (_within_itself(), ArgumentValueError, "metadata: expected at most 64 levels"),
+        (_deep(), ArgumentValueError, "metadata: expected at most 64 levels"),
     ],
     ids=lambda given: given if isinstance(given, str) else type(given).__name__,
 )
