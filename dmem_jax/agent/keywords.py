@@ -97,6 +97,10 @@ class Keywords:
         self._having.clear()
         self._there.clear()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_documents"):  # unless its making failed
+            self._documents.close()
+
     def _asked(self, text: str) -> list[str]:
         """What is worth looking up, rarest first."""
         known = sorted((self._having[term], term) for term in set(tokens(text)) if term in self._having)
