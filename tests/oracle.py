@@ -106,7 +106,7 @@ class Oracle:
         """Take one experience in: embedding [D], rpe, reward, value, discount, next_embedding [D], task, time, utility,
         gate_logit, payload, valid, each None or left out where not given. Returns WriteInfo."""
         self.core_refused = None
-        info: dict = {"route": INVALID, "id": -1, **self.place(len(self.pool)), "size": F(0), "gate": F(0)}
+        info: dict = {"route": INVALID, "id": -1, **self.place(len(self.pool)), "rpe": F(0), "size": F(0), "gate": F(0)}
         info |= {"evicted_id": -1, "demoted_id": -1, "merged_id": -1}
         if not experience.get("valid", True):  # padding: as if it were not there
             return info
@@ -118,7 +118,7 @@ class Oracle:
             return info
 
         probe, self.probe = self.usable_probe(new), None  # a probe serves one write
-        new["rpe"] = self.signal(new, utility, probe)
+        new["rpe"] = info["rpe"] = self.signal(new, utility, probe)
         low, high = (
             self.scheduled(name, self.config.threshold_schedule) for name in ("threshold_low", "threshold_high")
         )
