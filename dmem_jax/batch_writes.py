@@ -17,7 +17,7 @@ from dmem_jax.inputs import is_finite_experience
 from dmem_jax.insertion import Placement, eviction_key, insert, priority
 from dmem_jax.judging import Verdict, as_row, judge
 from dmem_jax.params import Params
-from dmem_jax.slots import after, capacity, last_of_each, put, read
+from dmem_jax.slots import after, capacity, last_of_each, over_rows, put, read
 from dmem_jax.types import Experience, Memory, Router, Store, Tier, WriteInfo
 from dmem_kernels import age, first_min
 from dmem_kernels.evict_topk import evict_topk
@@ -205,9 +205,12 @@ def _move_rows(memory: Memory, rows: Store, placed: Placement) -> Memory:
     before = (core_slot[:, None] == core_slot[None, :]) & (order[:, None] > order[None, :])
     pusher = jnp.max(jnp.where(before, order[None, :], -1), axis=1, initial=-1)
     were_in_core = read(core, core_slot)
-    either = jax.tree.map(lambda new, old: jnp.concatenate([new, old]), rows, were_in_core)
-    demoted = jnp.where(pusher >= 0, pusher, order + order.shape[0])
-    to_buffer = read(either, jnp.where(demotes, demoted, order))
+    was_there = demotes & (pusher < 0)
+    to_buffer = jax.tree.map(
+        lambda new, old: jnp.where(over_rows(was_there, old), old, new),
+        read(rows, jnp.where(demotes & (pusher >= 0), pusher, order)),
+        were_in_core,
+    )
 
     def put_last(store: Store, slot: Array, acts: Array, rows: Store) -> Store:
         """Of several rows for one slot the last."""

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+_FEW_LANES, _MANY_LANES = 8, 256  # between these a minimum is taken by halves
 _SHORT, _FEW = 512, 16  # up to here selection by rounds is the faster one for many rows, not for a single one
 
 
@@ -21,7 +22,7 @@ def first_min(scores: Float[Array, " n"]) -> tuple[Float[Array, ""], Int[Array, 
 
     A minimum and a second minimum over indices: on XLA:CPU five times as fast as `argmin`, which reduces pairs.
     """
-    least = jnp.min(scores)
+    least = _least(scores)
     return least, _first_index(scores == least)
 
 
@@ -35,7 +36,15 @@ def _first_index(hit: Array) -> Int[Array, ""]:
     n = hit.shape[-1]
     # Up to 2^24 a float32 holds every index exactly, and XLA:CPU reduces floats faster than integers.
     kind = jnp.float32 if n <= 2**24 else jnp.int32
-    return jnp.min(jnp.where(hit, jnp.arange(n, dtype=kind), n - 1)).astype(jnp.int32)
+    return _least(jnp.where(hit, jnp.arange(n, dtype=kind), n - 1)).astype(jnp.int32)
+
+
+def _least(numbers: Array) -> Array:
+    """The minimum; of few numbers by halves, for XLA:CPU reduces more than 32 in windows, number by number."""
+    while _FEW_LANES < numbers.shape[-1] <= _MANY_LANES and numbers.shape[-1] % 2 == 0:
+        half = numbers.shape[-1] // 2
+        numbers = jnp.minimum(numbers[:half], numbers[half:])
+    return jnp.min(numbers)
 
 
 def top_k(scores: Float[Array, " n"], k: int) -> tuple[Float[Array, " k"], Int[Array, " k"]]:
