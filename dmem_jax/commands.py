@@ -196,6 +196,8 @@ def import_(
     capacity: Capacity = _CAPACITY,
 ) -> None:
     """Reads a namespace back, exactly as it was, into one that holds nothing; makes the database if there is none."""
+    from dmem_jax.agent.transfer import check
+
     with contextlib.nullcontext(sys.stdin) if file == _STANDARD else file.open(encoding="utf-8") as text:
         lines = _lines(text)
         first = next(lines, None)
@@ -203,7 +205,7 @@ def import_(
             raise ArgumentValueError(f"{file}: expected what `dmem export` writes, got {shown(first)}.")
         made_with = _MadeWith(str(first.get("encoder")), first["dim"])
         read = [first, *lines]
-        _transfer().check(read)  # before there is a database
+        check(read)  # before there is a database
         with _opened(db, made_with, capacity, store_dtype=first.get("store_dtype", "float32")) as backend:
             count = backend.restore(read, namespace=namespace)
     print(f"{count} memories read")
@@ -254,12 +256,6 @@ def _opened(
     return MemoryBackend(
         db, encoder=encoder, capacity=capacity, signal=signal, store_dtype=store_dtype, read_only=read_only
     )
-
-
-def _transfer() -> Any:
-    from dmem_jax.agent import transfer
-
-    return transfer
 
 
 def _lines(file: Iterable[str]) -> Iterator[Any]:

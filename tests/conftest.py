@@ -95,3 +95,29 @@ def postgres_url(postgres: str):
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """What a `MemoryBackend` opens: once a file, once a database of a Postgres server."""
     return str(tmp_path / "memory.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where `book` keeps its memories."""
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def book(file: Path):
+    """A backend that can be opened again."""
+    from tests.agents import Book
+
+    book = Book(str(file))
+    yield book
+    book.backend.close()
+
+
+@pytest.fixture
+def either(database: str):
+    """As `book`, of a file and of a Postgres server."""
+    from tests.agents import Book
+
+    book = Book(database)
+    yield book
+    book.backend.close()

@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,21 +16,6 @@ import pytest
 from dmem_jax.agent import MemoryBackend
 from dmem_jax.errors import ArgumentValueError, ClosedError, DatabaseError, UnknownMemoryError
 from tests.agents import DIM, START, Book, Words, ask, by_words, held, ids, pages, texts
-
-
-@pytest.fixture
-def book(tmp_path: Path):
-    book = Book(str(tmp_path / "memory.db"))
-    yield book
-    book.backend.close()
-
-
-@pytest.fixture
-def either(database: str):
-    """As `book`, of a file and of a Postgres server."""
-    book = Book(database)
-    yield book
-    book.backend.close()
 
 
 @pytest.mark.quick

@@ -31,26 +31,6 @@ from tests.adds_until_killed import NAMESPACES, adds
 from tests.agents import DIM, Book, Words, ask, by_words, held
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def book(file: Path):
-    book = Book(str(file))
-    yield book
-    book.backend.close()
-
-
-@pytest.fixture
-def either(database: str):
-    """As `book`, of a file and of a Postgres server."""
-    book = Book(database)
-    yield book
-    book.backend.close()
-
-
 def fill(backend: MemoryBackend) -> None:
     for i, text in enumerate(["likes green tea", "hates loud bars", "plays old chess"]):
         backend.add_memory(text, "asked", 3.0 + i, metadata={"n": i})

@@ -16,13 +16,6 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, DatabaseError
 from tests.agents import Book, ask
 
 
-@pytest.fixture
-def book(tmp_path: Path):
-    book = Book(str(tmp_path / "memory.db"))
-    yield book
-    book.backend.close()
-
-
 def ids(found: Any) -> set[int]:
     return {memory.id for memory in found}
 

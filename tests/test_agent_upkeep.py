@@ -18,13 +18,6 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, ClosedError
 from tests.agents import START, Book, Words, ask, held, texts
 
 
-@pytest.fixture
-def book(tmp_path: Path):
-    book = Book(str(tmp_path / "memory.db"))
-    yield book
-    book.backend.close()
-
-
 def eventually(condition) -> None:
     """Waits for what a thread will do; a minute at most."""
     for _ in range(6000):

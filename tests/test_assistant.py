@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="needs the extra agent")
 
+from examples import encoding
 from examples.assistant import __main__ as assistant
-from examples.assistant import chat, encoding, memories, rewards, scoring, talk, world
+from examples.assistant import chat, memories, rewards, scoring, talk, world
 from examples.assistant.world import TOPICS
 
 SEEDS = range(100, 112)

@@ -13,11 +13,11 @@ from examples.coder import __main__ as coder
 from examples.coder import report
 from examples.coder.agent import TRIES, Choice, votes_of
 from examples.coder.chat import ChatChooser, ChatError
-from examples.coder.memories import Backend, Hint, Nearest, Remembered
+from examples.coder.memories import Backend, Hint, Nearest
 from examples.coder.sandbox import BUDGET, CPU_SECONDS, Outcome, measure, run_tests
 from examples.coder.tasks import DEFAULT, HOLE, ROUTINE, STRATEGIES, load_tasks
 from examples.coder.world import MEETINGS, ROUTINE_SHARE, reward_of, stream
-from examples.hashing import HashingEncoder
+from examples.encoding import HashedWords, Once
 
 TASKS = load_tasks()
 BY_NAME = {task.name: task for task in TASKS}
@@ -44,8 +44,8 @@ def supposed_outcomes(tasks):
 
 
 def supposed_world(tasks):
-    encoder = HashingEncoder()
-    return coder.World(tasks, supposed_outcomes(tasks), Remembered(encoder, encoder.name, encoder.dim))
+    encoder = HashedWords()
+    return coder.World(tasks, supposed_outcomes(tasks), Once(encoder))
 
 
 # ---- the world
@@ -168,7 +168,7 @@ def test_code_runs_in_an_empty_folder_without_the_environment(tmp_path, monkeypa
 
 
 def test_the_hashing_encoder_is_an_encoder_of_unit_vectors():
-    encoder = HashingEncoder(64)
+    encoder = HashedWords(64)
     assert isinstance(encoder, Encoder)
     vectors = encoder(["Sort the names", "sort the NAMES!", "names the sort", "", "数学"])
     assert vectors.shape == (5, 64)
@@ -185,8 +185,8 @@ def test_delights_speak_for_a_strategy_and_disasters_against_it_the_nearer_the_l
 
 
 def test_similarity_keeps_the_latest_and_recalls_the_nearest():
-    encoder = HashingEncoder()
-    memory = Nearest(Remembered(encoder, encoder.name, encoder.dim), capacity=2)
+    encoder = HashedWords()
+    memory = Nearest(Once(encoder), capacity=2)
     kept = [memory.keep(text, text, 1.0) for text in ("old news", "red apples", "green pears")]
     assert memory.held() == 2
     assert [hint.action for hint in memory.recall("red apples and pears")] == ["red apples", "green pears"]
@@ -196,8 +196,14 @@ def test_similarity_keeps_the_latest_and_recalls_the_nearest():
 
 def test_a_text_is_encoded_once():
     asked = []
-    encoder = HashingEncoder()
-    once = Remembered(lambda texts: (asked.extend(texts), encoder(texts))[1], encoder.name, encoder.dim)
+    encoder = HashedWords()
+
+    class Asked(HashedWords):
+        def __call__(self, things, /):
+            asked.extend(things)
+            return super().__call__(things)
+
+    once = Once(Asked())
     np.testing.assert_array_equal(once(["a", "b", "a"]), encoder(["a", "b", "a"]))
     once(["b"])
     assert asked == ["a", "b"]
@@ -241,8 +247,8 @@ def test_what_surprised_avoids_traps_that_no_memory_always_falls_into():
 
 
 def test_the_backend_counts_what_it_holds():
-    encoder = HashingEncoder()
-    memory = Backend(Remembered(encoder, encoder.name, encoder.dim), (2, 4))
+    encoder = HashedWords()
+    memory = Backend(Once(encoder), (2, 4))
     rng = np.random.default_rng(0)
     for i in range(30):
         memory.keep(f"ticket {i} about {rng.integers(5)}", str(rng.choice(["a", "b"])), float(rng.normal()))

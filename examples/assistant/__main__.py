@@ -19,7 +19,8 @@ from rich.progress import track
 from rich.table import Table
 
 from dmem_jax import Params
-from examples.assistant import chat, encoding, life, memories, pictures, scoring, walk, world
+from examples import encoding
+from examples.assistant import chat, life, memories, pictures, scoring, walk, world
 
 DIALOGUES, WEEKS, SEED = 60, 8, 7919
 QUICK_DIALOGUES, QUICK_WEEKS, QUICK_SEED = 6, 4, 100
@@ -72,8 +73,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help=f"of the first dialogue (default {SEED}; --quick: {QUICK_SEED})")
     parser.add_argument(
         "--encoder",
-        help=f"{encoding.MINILM!r}, {encoding.STATIC!r}, {encoding.HASHED!r}, or a folder or name of another "
-        "sentence-transformers model (default: the first of the three that is installed)",
+        help=encoding.HELP,
     )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/assistant"), help="default %(default)s")
     parsed = parser.parse_args(arguments)

@@ -17,21 +17,21 @@ import itertools
 import json
 import pathlib
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dmem_jax.errors import DmemError
+from examples import encoding
 from examples.coder import pictures, report
 from examples.coder.agent import PRIOR, Choice, Try, Voter, live
 from examples.coder.chat import ChatChooser, ChatError
-from examples.coder.memories import Backend, Memory, Nearest, Nothing, Remembered
+from examples.coder.memories import Backend, Memory, Nearest, Nothing
 from examples.coder.sandbox import Outcome, measure, run_tests
 from examples.coder.tasks import ROUTINE, Task, load_tasks
 from examples.coder.world import Ticket, stream
-from examples.hashing import HashingEncoder
 
 # Memories of dmem_jax and of `similarity`: one in six of a life's experiences. There are 42 tasks with traps and two
 # things to know of each; with 32 dmem_jax solves twice as many traps as `similarity`, but in all hardly more than no
@@ -42,31 +42,10 @@ FIRST_SEED = 7000  # of the reported lives; settings were found on seeds below 1
 SEEDS = 20
 OURS = "dmem_jax"
 POLICIES = (OURS, "similarity", "similarity, all", "none", "random")
-ENCODERS = ("minilm", "static", "hashing")
 QUICK_FAMILIES = 4
 
 
-def make_encoder(name: str) -> Remembered:
-    """By name; "auto": the first of `ENCODERS` whose packages are installed."""
-    if name == "hashing":
-        encoder: Any = HashingEncoder()
-    elif name == "auto":
-        for each in ENCODERS:
-            try:
-                return make_encoder(each)
-            except DmemError:
-                continue
-        raise AssertionError("hashing needs no package")
-    else:
-        from dmem_jax.encoders import StaticEncoder, TextEncoder
-
-        encoder = (
-            TextEncoder.from_pretrained("all-MiniLM-L6-v2") if name == "minilm" else StaticEncoder.from_pretrained()
-        )
-    return Remembered(encoder, encoder.name, encoder.dim)
-
-
-def make_memory(policy: str, encoder: Remembered, capacity: int) -> Memory:
+def make_memory(policy: str, encoder: encoding.Once, capacity: int) -> Memory:
     """A new one."""
     if policy == OURS:
         return Backend(encoder, (capacity // CORE, capacity - capacity // CORE))
@@ -80,7 +59,7 @@ class World(NamedTuple):
 
     tasks: list[Task]
     outcomes: dict[tuple[str, str | None], Outcome]  # by a task's name and a strategy; None: of the buggy code
-    encoder: Remembered
+    encoder: encoding.Once
 
     def tickets(self, seed: int) -> list[Ticket]:
         """Of one life."""
@@ -117,7 +96,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, help=f"lives of each policy, >= 2 (default {SEEDS}; quick 2)")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="default %(default)s")
-    parser.add_argument("--encoder", choices=("auto", *ENCODERS), default="auto", help="default: the best installed")
+    parser.add_argument("--encoder", help=encoding.HELP)
     parser.add_argument("--capacity", type=int, default=CAPACITY, help="memories (default %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once (default %(default)s)")
     parser.add_argument("--tickets", type=int, default=40, help="in a chat model's life (default %(default)s)")
@@ -125,8 +104,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/coder"), help="default %(default)s")
     parsed = parser.parse_args(arguments)
     parsed.seeds = parsed.seeds if parsed.seeds is not None else 2 if parsed.quick else SEEDS
-    if parsed.quick and parsed.encoder == "auto":
-        parsed.encoder = "hashing"
+    if parsed.quick and parsed.encoder is None:
+        parsed.encoder = encoding.HASHED
     for name, least in (("seeds", 2), ("capacity", CORE), ("workers", 1), ("tickets", 1)):
         if getattr(parsed, name) < least:
             parser.error(f"--{name}: expected at least {least}, got {getattr(parsed, name)}")
@@ -142,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parse(arguments)
     console, start = Console(width=max(180, Console().width)), time.perf_counter()
     tasks = few(load_tasks()) if asked.quick else load_tasks()
-    encoder, chooser = make_encoder(asked.encoder), ChatChooser.from_environment()
+    encoder, chooser = encoding.Once(encoding.load(asked.encoder)), ChatChooser.from_environment()
     console.print(f"{len(tasks)} tasks, {asked.capacity} memories at most, encoder {encoder.name}")
     columns = TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:

@@ -2,10 +2,11 @@
 
 import collections
 import datetime
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from examples.encoding import Once
 
 K = 8  # memories recalled
 RATE = 0.2  # at which a baseline's expectation learns: as in the backend
@@ -50,22 +51,6 @@ class Memory(Protocol):
     def close(self) -> None: ...
 
 
-class Remembered:
-    """An encoder that encodes each text once, for all policies and seeds."""
-
-    def __init__(self, encoder: Callable[[list[str]], np.ndarray], name: str, dim: int):
-        self.name, self.dim = name, dim
-        self._encoder = encoder
-        self._known: dict[str, np.ndarray] = {}
-
-    def __call__(self, texts: Iterable[str]) -> np.ndarray:
-        texts = list(texts)
-        new = list(dict.fromkeys(text for text in texts if text not in self._known))
-        if new:
-            self._known.update(zip(new, np.asarray(self._encoder(new), np.float32), strict=True))
-        return np.array([self._known[text] for text in texts], np.float32).reshape(-1, self.dim)
-
-
 class Nothing:
     """No memory."""
 
@@ -95,7 +80,7 @@ class Nearest(Nothing):
     same vote is fed with numbers of the same kind.
     """
 
-    def __init__(self, encoder: Remembered, capacity: int | None):
+    def __init__(self, encoder: Once, capacity: int | None):
         self._encoder = encoder
         self._experiences: collections.deque[tuple[np.ndarray, str, float, str]] = collections.deque(maxlen=capacity)
         self._weights = np.zeros(encoder.dim + 1, np.float32)  # the last: of the constant
@@ -128,7 +113,7 @@ class Nearest(Nothing):
 class Backend:
     """dmem_jax: what surprised stays."""
 
-    def __init__(self, encoder: Remembered, capacity: tuple[int, int]):
+    def __init__(self, encoder: Once, capacity: tuple[int, int]):
         from dmem_jax.agent import MemoryBackend
 
         self._held = 0

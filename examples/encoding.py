@@ -1,4 +1,4 @@
-"""The encoder that all policies share: a sentence model where one is installed, else hashed words."""
+"""The encoder of the scenarios, shared by all policies: a sentence model where one is installed, else hashed words."""
 
 import itertools
 import re
@@ -11,15 +11,17 @@ from dmem_jax.encoders import Encoder, StaticEncoder, TextEncoder
 from dmem_jax.errors import ArgumentValueError, MissingExtraError
 
 MINILM, STATIC, HASHED = "all-MiniLM-L6-v2", "static", "hashed"
+HELP = f"{MINILM}, {STATIC}, {HASHED}, or a folder or name of another sentence model; default: the first installed"
 
 
 class HashedWords:
     """Words and pairs of neighbours, hashed into signed counts of length 1. It knows no meaning."""
 
-    name, dim = "hashed words and pairs, 256", 256
+    def __init__(self, dim: int = 256):
+        self.name, self.dim = f"hashed words and pairs, {dim}", dim
 
     def __call__(self, things: Iterable[str], /) -> np.ndarray:
-        """float32 [n, 256]; zeros for a text without a word."""
+        """float32 [n, dim]; zeros for a text without a word."""
         texts = list(things)
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for vector, text in zip(vectors, texts, strict=True):
