@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import dmem_jax as dmem
 from dmem_jax import retrieval, value
 from dmem_jax.agent import MemoryBackend
-from dmem_jax.agent.backend import _action_number
+from dmem_jax.agent.database import Document
 from dmem_jax.agent.learning import learner_config, newborn
 from dmem_jax.agent.namespace import Namespace
+from dmem_jax.agent.texts import task_of
 from dmem_jax.agent.times import seconds
 from dmem_jax.config import Config
 from dmem_jax.learner import Batch
@@ -193,7 +194,8 @@ def test_the_core_alone_keeps_the_same(acts: list[tuple[Any, ...]]):
         told = rpe if rpe is not None else 0.0 if reward is None else np.float32(reward) - np.float32(expected)
         met = dmem.experience(
             config, embedding, rpe=jnp.float32(told), reward=jnp.float32(reward or 0.0), value=expected,
-            task=jnp.int32(_action_number(action)), time=jnp.int32(seconds(START)), payload=jnp.int32(number),
+            task=jnp.int32(task_of(Document(number, text, action, None, True, {}, 0, 0))),
+            time=jnp.int32(seconds(START)), payload=jnp.int32(number),
         )  # fmt: skip
         weight = float(params.novelty_weight) if rpe is None and reward is None else 0.0
         memory, info = jitted.write(

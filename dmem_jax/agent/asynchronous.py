@@ -27,9 +27,13 @@ class AsyncTwins:
         """`list`."""
         return await self._in_thread("list", args, named)
 
-    async def anamespaces(self) -> list[str]:
+    async def acount(self, *args: Any, **named: Any) -> int:
+        """`count`."""
+        return await self._in_thread("count", args, named)
+
+    async def anamespaces(self, *args: Any, **named: Any) -> list[str]:
         """`namespaces`."""
-        return await self._in_thread("namespaces", (), {})
+        return await self._in_thread("namespaces", args, named)
 
     async def astats(self, *args: Any, **named: Any) -> dict[str, float]:
         """`stats`."""

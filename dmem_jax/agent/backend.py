@@ -7,7 +7,6 @@ what changed is committed before a call returns.
 import collections
 import dataclasses
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -20,8 +19,8 @@ from dmem_jax import inputs
 from dmem_jax.agent import transfer
 from dmem_jax.agent.asynchronous import AsyncTwins
 from dmem_jax.agent.checks import check_encoder, number, several, text, vector, whole
-from dmem_jax.agent.database import Database, Document
-from dmem_jax.agent.metadata import check_metadata, matching
+from dmem_jax.agent.database import Database, Document, Transaction
+from dmem_jax.agent.metadata import Filter, check_metadata, matching
 from dmem_jax.agent.namespace import Namespace
 from dmem_jax.agent.records import Added, Recalled, Stored
 from dmem_jax.agent.spaces import Spaces
@@ -135,6 +134,7 @@ class MemoryBackend(AsyncTwins):
         next_observation: str | None = None,
         *,
         namespace: str = "default",
+        key: str | None = None,
         rpe: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         time: datetime | None = None,
@@ -145,12 +145,18 @@ class MemoryBackend(AsyncTwins):
         The same action in nearly the same place is one memory, which counts how often; with the opposite outcome it
         contradicts, and both are kept.
 
+        What has a `key` is a document: kept whatever its surprise, until it is the weakest where there is no room,
+        and a memory of its own beside whatever is like it. If there is one of this key, it takes the new texts,
+        metadata and embedding, and, where a reward or rpe is given, is worth what that says; its id, its place in
+        `list` and the time of its making stay, and the route is "refreshed".
+
         Args:
           observation: where the outcome was met: what was seen, asked, or to be done. This is what later queries are
             compared with.
           action: what was done.
           reward: how well it went, in any unit, but always the same.
           next_observation: what followed.
+          key: what the caller calls it; unique in its namespace, taken wherever an id is.
           rpe: the surprise itself, if the caller knows it better; reward units, signed.
           metadata: JSON, for filters.
           time: when it happened; without a zone it is UTC. Default: now.
@@ -167,26 +173,25 @@ class MemoryBackend(AsyncTwins):
             text("next_observation", next_observation, none=True),
         )
         metadata = check_metadata({} if metadata is None else metadata)
-        namespace = text("namespace", namespace)
+        namespace, key = text("namespace", namespace), text("key", key, none=True)
         at = self._now() if time is None else utc(time, "time")
         given = self._surprise(observation, action, reward, next_observation, rpe)
         given |= {
             "embedding": self._embedding("observation", observation, embedding),
-            "task": _action_number(action),
             # What lies ahead is remembered as of now: the core's clock never goes back.
             "time": min(seconds(at, "clock()" if time is None else "time"), seconds(self._now(), "clock()")),
         }
         stamp = microseconds(at)
         document = Document(
             document=-1, observation=observation, action=action, next_observation=next_observation,
-            rewarded=reward is not None, metadata=metadata, created=stamp, updated=stamp,
+            rewarded=reward is not None, metadata=metadata, created=stamp, updated=stamp, key=key,
         )  # fmt: skip
         with self._spaces.writing(namespace, create=True) as (space, transaction):
+            known = None if key is None else space.id_of(key)
+            if known is not None:
+                return _told_again(space, transaction, known, document, given)
             info = space.write(transaction, given, document)
-            if info.route == Route.INVALID:  # all else was looked at before
-                raise ArgumentValueError(
-                    f"reward: expected one whose distance from what was expected fits a float32, got {shown(reward)}."
-                )
+            _check_judged(bool(info.route != Route.INVALID), given)
         route = Route(int(info.route))
         return Added(
             id=int(info.id) if info.id >= 0 else None,
@@ -205,7 +210,7 @@ class MemoryBackend(AsyncTwins):
         k: int = 8,
         *,
         namespace: str = "default",
-        filter: Mapping[str, Any] | None = None,
+        filter: Filter | None = None,
         sign: int = 0,
         min_similarity: float | None = None,
         since: datetime | None = None,
@@ -218,7 +223,8 @@ class MemoryBackend(AsyncTwins):
 
         Args:
           k: how many at most, >= 0.
-          filter: of metadata, {"key": value} or {"key": {"$gt": value}}; see `dmem_jax.agent.metadata`.
+          filter: of metadata, {"key": value} or {"key": {"$gt": value}}, see `dmem_jax.agent.metadata`; or a function
+            of the metadata, which it must leave as it is.
           sign: 1 delights only (rpe >= 0), -1 disasters only.
           min_similarity: least cosine.
           since, until: when it happened (`created_at`), both included.
@@ -229,7 +235,7 @@ class MemoryBackend(AsyncTwins):
           At most `k` memories; none for a namespace that does not exist, which does not make it.
         """
         self._check_open()
-        state, namespace = text("state", state), text("namespace", namespace)
+        state, namespace = text("state", state, blank=embedding is not None), text("namespace", namespace)
         k = whole("k", k, 0)
         fits = None if filter is None else matching(filter)
         if sign not in (-1, 0, 1):
@@ -253,16 +259,30 @@ class MemoryBackend(AsyncTwins):
                 space.count(recall)
             return found
 
-    def get(self, id: int, *, namespace: str = "default") -> Stored | None:
-        """The memory of this id; None where there is none."""
-        found = self._stored([whole("id", id, 0)], text("namespace", namespace))
-        return found[0] if found else None
-
-    def namespaces(self) -> list[str]:
-        """All that hold, or held, a memory."""
+    def get(self, id: int | str, *, namespace: str = "default") -> Stored | None:
+        """The memory of this id or key; None where there is none."""
         self._check_open()
+        name = _name("id", id)
+        with self._spaces.reading(text("namespace", namespace)) as space:
+            if space is None or (id_ := space.id_of(name)) is None:
+                return None
+            return space.stored([id_], seconds(self._now(), "clock()"))[0]
+
+    def count(self, namespace: str = "default") -> int:
+        """How many memories it holds."""
+        self._check_open()
+        namespace = text("namespace", namespace)
         with self._database.reading() as transaction:
-            return transaction.names()
+            found = transaction.namespace(namespace)
+            return 0 if found is None else transaction.live(found.id)
+
+    def namespaces(self, prefix: str = "", *, empty: bool = True) -> list[str]:
+        """Those whose names begin with `prefix`, in order: all that hold, or held, a memory; without the `empty` ones,
+        those that hold one."""
+        self._check_open()
+        prefix = text("prefix", prefix, blank=True)
+        with self._database.reading() as transaction:
+            return [name for name in transaction.names(empty=empty) if name.startswith(prefix)]
 
     def stats(self, namespace: str = "default") -> dict[str, float]:
         """`dmem_jax.monitor.summary` of a namespace, flat numbers for a log; {} where there is none."""
@@ -281,7 +301,7 @@ class MemoryBackend(AsyncTwins):
         namespace: str = "default",
         limit: int = 100,
         after: int | None = None,
-        filter: Mapping[str, Any] | None = None,
+        filter: Filter | None = None,
     ) -> list[Stored]:
         """A page of all memories, in the order in which they came: the `limit` next ones with ids beyond `after`. With
         the last id of each page as the next `after` no memory comes twice, and none that stays is left out, whatever
@@ -307,7 +327,7 @@ class MemoryBackend(AsyncTwins):
 
     def feedback(
         self,
-        memories: Iterable[Stored | int] | Stored | int,
+        memories: Iterable[Stored | int | str] | Stored | int | str,
         rpe: float,
         *,
         namespace: str = "default",
@@ -317,7 +337,7 @@ class MemoryBackend(AsyncTwins):
         strengthens or weakens it; or to just that (0), which renews it.
 
         Args:
-          memories: recalled ones, or ids: those that the decision stood on.
+          memories: recalled ones, or their ids or keys: those that the decision stood on.
           rpe: reward units.
           used: weight of each, >= 0; default 1.
 
@@ -326,18 +346,22 @@ class MemoryBackend(AsyncTwins):
         """
         self._check_open()
         namespace = text("namespace", namespace)
-        ids = _ids(memories, namespace)
+        names = _names(memories, namespace)
         rpe = number("rpe", rpe)
-        weights = [1.0] * len(ids) if used is None else [number("used", each, least=0.0) for each in used]
-        if len(weights) != len(ids):
-            raise ArgumentValueError(f"used: expected a weight for each of {len(ids)} memories, got {len(weights)}.")
+        weights = [1.0] * len(names) if used is None else [number("used", each, least=0.0) for each in used]
+        if len(weights) != len(names):
+            raise ArgumentValueError(f"used: expected a weight for each of {len(names)} memories, got {len(weights)}.")
         now = seconds(self._now(), "clock()")
         with self._spaces.writing(namespace) as (space, transaction):
-            return 0 if space is None else space.reinforce(transaction, dict(zip(ids, weights, strict=True)), rpe, now)
+            if space is None:
+                return 0
+            used_ = {space.id_of(name): weight for name, weight in zip(names, weights, strict=True)}
+            used_.pop(None, None)
+            return space.reinforce(transaction, used_, rpe, now)
 
     def update(
         self,
-        id: int,
+        id: int | str,
         *,
         observation: str | None = None,
         action: str | None = None,
@@ -349,10 +373,10 @@ class MemoryBackend(AsyncTwins):
         """A memory with another text, or other metadata; what is not given stays, the time of its making too.
 
         Raises:
-          UnknownMemoryError: there is none of this id.
+          UnknownMemoryError: there is none of this id or key.
         """
         self._check_open()
-        id_, namespace = whole("id", id, 0), text("namespace", namespace)
+        name, namespace = _name("id", id), text("namespace", namespace)
         changes: dict[str, Any] = {
             name: text(name, given)
             for name, given in (
@@ -369,19 +393,19 @@ class MemoryBackend(AsyncTwins):
             moved = self._embedding("observation", observation or "", embedding)
         at = self._now()
         with self._spaces.writing(namespace) as (space, transaction):
-            if space is None or id_ not in space.slot_of:
-                raise UnknownMemoryError(f"id: namespace {namespace!r} has no memory {id_}.")
+            if space is None or (id_ := space.id_of(name)) is None:
+                raise UnknownMemoryError(f"id: namespace {namespace!r} has no memory {shown(name)}.")
             document = dataclasses.replace(space.document_of(id_), updated=microseconds(at), **changes)
-            space.replace(transaction, id_, document, moved, _action_number(document.action))
+            space.replace(transaction, id_, document, moved)
             return space.stored([id_], seconds(at, "clock()"))[0]
 
-    def delete(self, memories: Iterable[Stored | int] | Stored | int, *, namespace: str = "default") -> int:
+    def delete(self, memories: Iterable[Stored | int | str] | Stored | int | str, *, namespace: str = "default") -> int:
         """Forgets them for good, by every path. How many there were."""
         self._check_open()
         namespace = text("namespace", namespace)
-        ids = _ids(memories, namespace)
+        names = _names(memories, namespace)
         with self._spaces.writing(namespace) as (space, transaction):
-            return 0 if space is None else space.remove(transaction, ids)
+            return 0 if space is None else space.remove(transaction, [space.id_of(name) for name in names])
 
     def clear(self, namespace: str = "default") -> int:
         """Forgets a namespace, and what was learnt in it; no other is touched. How many memories there were. Ids are
@@ -497,13 +521,6 @@ class MemoryBackend(AsyncTwins):
             "novelty_weight": self._novelty_weight if by_novelty else 0.0,
         }
 
-    def _stored(self, ids: Sequence[int], namespace: str) -> Sequence[Stored]:
-        self._check_open()
-        now = seconds(self._now(), "clock()")
-        with self._spaces.reading(namespace) as space:
-            here = [] if space is None else [id_ for id_ in ids if id_ in space.slot_of]
-            return [] if space is None else space.stored(here, now)
-
     def _look_after(self) -> None:
         """What the upkeep does: a rest for each namespace that has changed since its last one."""
         params = self._params
@@ -512,17 +529,40 @@ class MemoryBackend(AsyncTwins):
             self.consolidate(name)
 
 
-def _action_number(action: str | None) -> int:
-    """int32: what was done in two experiences is the same, or (nearly always) it is not."""
-    return 0 if action is None else zlib.crc32(action.casefold().strip().encode()) >> 1
+def _told_again(
+    space: Namespace, transaction: Transaction, id_: int, document: Document, given: dict[str, Any]
+) -> Added:
+    """A memory that has the document's key takes its texts and place, and, if there is one, its outcome."""
+    old = space.document_of(id_)
+    document = dataclasses.replace(document, document=old.document, created=old.created, rewarded=old.rewarded)
+    space.replace(transaction, id_, document, given["embedding"])
+    size = gate = 0.0
+    if given["rewarded"] or given["has_rpe"]:
+        verdict = space.reprice(transaction, id_, given)
+        _check_judged(bool(verdict.valid), given)
+        size, gate = float(verdict.size), float(verdict.opening)
+    rpe = space.rpe_of(id_)
+    return Added(id=id_, route="refreshed", rpe=rpe, size=size, gate=gate, evicted_id=None)
 
 
-def _ids(memories: Any, namespace: str) -> list[int]:
+def _check_judged(valid: bool, given: dict[str, Any]) -> None:
+    if not valid:  # all else was looked at before
+        raise ArgumentValueError(
+            f"reward: expected one whose distance from what was expected fits a float32, got {shown(given['reward'])}."
+        )
+
+
+def _name(name: str, given: Any) -> int | str:
+    """An id or a key."""
+    return text(name, given) if isinstance(given, str) else whole(name, given, 0)
+
+
+def _names(memories: Any, namespace: str) -> list[int | str]:
     """Ids are of a namespace: those of a memory of another one would mean others here."""
-    each = [memories] if isinstance(memories, (Stored, int)) else several("memories", memories)
+    each = [memories] if isinstance(memories, (Stored, int, str)) else several("memories", memories)
     stranger = next((one for one in each if isinstance(one, Stored) and one.namespace != namespace), None)
     if stranger is not None:
         raise ArgumentValueError(
             f"memories: expected those of namespace {namespace!r}, got one of {stranger.namespace!r}."
         )
-    return [memory.id if isinstance(memory, Stored) else whole("memories", memory, 0) for memory in each]
+    return [memory.id if isinstance(memory, Stored) else _name("memories", memory) for memory in each]

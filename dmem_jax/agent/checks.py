@@ -12,13 +12,13 @@ from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 _GREATEST = float(np.finfo(np.float32).max)
 
 
-def text(name: str, given: Any, *, none: bool = False) -> Any:
-    """`given`, a string that a database can hold; with `none` also None."""
+def text(name: str, given: Any, *, none: bool = False, blank: bool = False) -> Any:
+    """`given`, a string that a database can hold; with `none` also None, with `blank` also one that says nothing."""
     if given is None and none:
         return None
     if not isinstance(given, str):
         raise ArgumentTypeError(f"{name}: expected a string, got {shown(given)}.")
-    if not given.strip():
+    if not blank and not given.strip():
         raise ArgumentValueError(f"{name}: expected some text, got {shown(given)}.")
     if "\0" in given:
         raise ArgumentValueError(f"{name}: expected text without NUL characters, got {shown(given)}.")

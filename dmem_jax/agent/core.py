@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from dmem_jax import lifecycle, retrieval, value
+from dmem_jax import inputs, lifecycle, retrieval, value
 from dmem_jax.agent import sketch as sketches
 from dmem_jax.agent.learning import learner_config
 from dmem_jax.allocation import init
@@ -24,6 +24,7 @@ from dmem_jax.consolidation import consolidate
 from dmem_jax.counting import add_saturating
 from dmem_jax.decay import effective_strength
 from dmem_jax.inputs import experience
+from dmem_jax.judging import Verdict, as_row, judge
 from dmem_jax.learner import Batch, Learner
 from dmem_jax.memory import reinforce, renew, write
 from dmem_jax.params import Params
@@ -31,9 +32,10 @@ from dmem_jax.pool import gather, pooled
 from dmem_jax.similarity import directions, inverse_norm, pool_cosines
 from dmem_jax.slots import capacity, put
 from dmem_jax.storage import as_stored
-from dmem_jax.types import ConsolidationReport, Memory, Query, Recall, Store, Tier, WriteInfo
+from dmem_jax.types import ConsolidationReport, Experience, Memory, Query, Recall, Store, Tier, WriteInfo
 
 WRITE_CHANGES = 4  # slots at most: newcomer, what it pushed out of core, what it contradicts, and one to spare
+_LEAST_RPE = np.float32(1e-6)  # reward units
 _WRITTEN = ("id", "strength", "touched", "count", "contradicted")  # a write changes one of these at least
 _TELLING = (*_WRITTEN, "time", "recalls", "successes", "task")
 
@@ -51,7 +53,8 @@ class Given:
     rpe: Float[Array, ""]  # reward units, told by the user
     has_rpe: Bool[Array, ""]  # False: reward - expected, 0 without a reward
     novelty_weight: Float[Array, ""]  # reward units, >= 0, by which what is unlike all that is known surprises more
-    task: Int32[Array, ""]  # of the action
+    keep: Bool[Array, ""]  # whatever its surprise, and as a memory of its own: it can be asked for by name
+    task: Int32[Array, ""]  # of the action, or of the name
     time: Int32[Array, ""]
     document: Int32[Array, ""]
 
@@ -70,33 +73,63 @@ def written(
     config: Config, params: Params, memory: Memory, learner: Learner, sketch: Float[Array, "N S"], given: Given
 ) -> tuple[Memory, Learner, Float[Array, "N S"], WriteInfo, Changed]:
     """`dmem_jax.write` of what was met; and a reward is learnt from."""
-    critic = learner_config(config.embedding_dim)
-    place = directions(given.embedding, inverse_norm(given.embedding))
-    expected = jnp.where(given.has_critic, given.expected, value.value(critic, learner, place))
+    met = _met(config, learner, given)
+    # A disaster is not made smaller by being new.
+    weight = jnp.where(met.rpe < 0, -given.novelty_weight, given.novelty_weight)
+    params = dataclasses.replace(
+        params,
+        novelty_weight=weight,
+        threshold_low=jnp.where(given.keep, jnp.float32(-1.0), params.threshold_low),
+        duplicate_similarity=jnp.where(given.keep, jnp.float32(2.0), params.duplicate_similarity),  # no cosine is
+    )
+    memory = sketches.probed(config, params, memory, sketch, given.embedding, given.task, given.novelty_weight != 0)
+    after, info = write(config, params, memory, met)
+    differs = _differs(memory, after, _WRITTEN)
+    _, slot = jax.lax.top_k(differs.astype(jnp.float32), min(WRITE_CHANGES, config.pool_capacity))
+    slot = jnp.where(differs[slot], slot, config.pool_capacity)
+    changed = Changed(slot=slot, rows=rows(config, after, slot))
+    return after, _taught(config, learner, given), put(sketch, slot, sketches.of_rows(changed.rows)), info, changed
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
+def repriced(
+    config: Config, params: Params, memory: Memory, learner: Learner, slot: Int32[Array, ""], given: Given
+) -> tuple[Memory, Learner, Verdict]:
+    """The memory at the pool slot `slot` is worth what its new outcome says; and the reward is learnt from."""
+    met = _met(config, learner, given)
+    memory, verdict = judge(config, params, memory, met, inputs.is_finite_experience(config, met))
+    row = as_row(config, met, verdict, memory.clock, memory.next_id)
+    names = ("rpe", "reward", "value", "strength", "written_strength", "touched", "contradicted")
+    new = {name: getattr(row, name) for name in names}
+    slot = jnp.where(verdict.valid, slot, config.pool_capacity)
+    return _changed_at(config, memory, slot, new), _taught(config, learner, given), verdict
+
+
+def _met(config: Config, learner: Learner, given: Given) -> Experience:
+    expected = value.value(learner_config(config.embedding_dim), learner, _place(given))
+    expected = jnp.where(given.has_critic, given.expected, expected)
     surprise = jnp.where(given.rewarded, given.reward - expected, jnp.float32(0.0))
     rpe = jnp.where(given.has_rpe, given.rpe, surprise)
-    met = experience(
+    return experience(
         config,
         given.embedding,
-        rpe=rpe,
+        # What is kept may surprise nobody, but nothing with an RPE of 0 is ever stored.
+        rpe=jnp.where(given.keep & (jnp.abs(rpe) < _LEAST_RPE), _LEAST_RPE, rpe),
         reward=given.reward,
         value=expected,
         task=given.task,
         time=given.time,
         payload=given.document,
     )
-    # A disaster is not made smaller by being new.
-    weight = jnp.where(rpe < 0, -given.novelty_weight, given.novelty_weight)
-    params = dataclasses.replace(params, novelty_weight=weight)
-    memory = sketches.probed(config, params, memory, sketch, given.embedding, given.task, given.novelty_weight != 0)
-    after, info = write(config, params, memory, met)
-    differs = _differs(memory, after, _WRITTEN)
-    _, slot = jax.lax.top_k(differs.astype(jnp.float32), min(WRITE_CHANGES, config.pool_capacity))
-    slot = jnp.where(differs[slot], slot, config.pool_capacity)
-    batch = Batch(embedding=place[None], reward=given.reward[None], valid=given.rewarded[None])
-    learner, _ = value.update(critic, learner, batch)
-    changed = Changed(slot=slot, rows=rows(config, after, slot))
-    return after, learner, put(sketch, slot, sketches.of_rows(changed.rows)), info, changed
+
+
+def _taught(config: Config, learner: Learner, given: Given) -> Learner:
+    batch = Batch(embedding=_place(given)[None], reward=given.reward[None], valid=given.rewarded[None])
+    return value.update(learner_config(config.embedding_dim), learner, batch)[0]
+
+
+def _place(given: Given) -> Array:
+    return directions(given.embedding, inverse_norm(given.embedding))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -233,7 +266,7 @@ def pool_slot(config: Config, found: Recall) -> Int32[Array, " K"]:
 def given(**numbers: Any) -> Given:
     """Of Python's and NumPy's numbers."""
     floats = ("embedding", "reward", "expected", "rpe", "novelty_weight")
-    flags = ("rewarded", "has_critic", "has_rpe")
+    flags = ("rewarded", "has_critic", "has_rpe", "keep")
     kinds = {**dict.fromkeys(floats, np.float32), **dict.fromkeys(flags, np.bool_)}
     return Given(**{name: jnp.asarray(number, kinds.get(name, np.int32)) for name, number in numbers.items()})
 

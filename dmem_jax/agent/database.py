@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("MemoryBackend needs SQLAlchemy: pip install 'dmem-jax[agent]'.") from error
 
-VERSION = 1
+VERSION = 2
 """Of the tables. A file of a greater one is refused."""
 _MAKING = 0x646D656D  # Postgres's name for who makes tables: any number that others don't use
 _BUSY = 60  # seconds that a writer waits for another process
@@ -85,6 +85,8 @@ _documents = sql.Table(
     sql.Column("metadata", sql.Text, nullable=False),  # JSON
     sql.Column("created", sql.BigInteger, nullable=False),  # microseconds since 1970, UTC
     sql.Column("updated", sql.BigInteger, nullable=False),
+    sql.Column("key", sql.Text),  # since version 2
+    sql.Index("dmem_documents_key", "namespace", "key", unique=True),
 )
 
 
@@ -100,6 +102,7 @@ class Document:
     metadata: dict[str, Any]
     created: int  # microseconds since 1970, UTC
     updated: int
+    key: str | None = None  # what the caller calls it; of a namespace no two have the same
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,6 +147,10 @@ class Database:
             with self.writing() as transaction:
                 transaction.make_tables(ours)
                 known = transaction.about() or {}
+        elif known.get("version") == "1" and not self.read_only:
+            with self.writing() as transaction:
+                transaction.bring_up_to_date()
+                known = transaction.about() or {}
         return known
 
     def _check(self, known: dict[str, str], about: dict[str, str]) -> None:
@@ -152,6 +159,8 @@ class Database:
             raise DatabaseError(
                 f"{self.name}: is of version {version}, and this dmem_jax reads up to {VERSION}: install a newer one."
             )
+        if int(version) < VERSION:
+            raise DatabaseError(f"{self.name}: is of version {version}: open it once for writing, which renews it.")
         for what, ours in about.items():
             if known.get(what) != ours:
                 raise DatabaseError(
@@ -223,9 +232,21 @@ class Transaction:
         rows = [{"key": key, "value": value} for key, value in (about | {"version": str(VERSION)}).items()]
         self._do(self._insert(_meta).on_conflict_do_nothing(), rows)
 
-    def names(self) -> list[str]:
-        """Of all namespaces, in order."""
-        return list(self._do(sql.select(_namespaces.c.name).order_by(_namespaces.c.name)).scalars())
+    def bring_up_to_date(self) -> None:
+        """From version 1, unless another process was first."""
+        if self._connection.dialect.name == "postgresql":
+            self._do(sql.select(sql.func.pg_advisory_xact_lock(_MAKING)))
+        if (self.about() or {}).get("version") == "1":
+            self._do(sql.text("ALTER TABLE dmem_documents ADD COLUMN key TEXT"))
+            self._do(sql.text("CREATE UNIQUE INDEX dmem_documents_key ON dmem_documents (namespace, key)"))
+            self._do(_meta.update().where(_meta.c.key == "version").values(value="2"))
+
+    def names(self, *, empty: bool = True) -> list[str]:
+        """Of all namespaces, in order; without the `empty` ones, those that hold a memory."""
+        query = sql.select(_namespaces.c.name).order_by(_namespaces.c.name)
+        if not empty:
+            query = query.where(sql.exists().where(_slots.c.namespace == _namespaces.c.id, _slots.c.id >= 0))
+        return list(self._do(query).scalars())
 
     def namespace(self, name: str) -> Found | None:
         """As it stands; in a transaction that writes nobody else changes it until the end."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from dmem_jax.errors import ArgumentTypeError, ArgumentValueError, shown
 
+Filter = Mapping[str, Any] | Callable[[dict[str, Any]], bool]
+
 _MISSING = object()
 _DEEPEST = 64  # levels: what reads it later may stand deep in a stack itself
 
@@ -38,8 +40,8 @@ def check_metadata(metadata: Any) -> dict[str, Any]:
     return copy
 
 
-def matching(filter: Mapping[str, Any] | None) -> Callable[[Mapping[str, Any]], bool]:
-    """What tells whether metadata satisfies `filter`; None or an empty one: everything does.
+def matching(filter: Filter | None) -> Callable[[dict[str, Any]], bool]:
+    """What tells whether metadata satisfies `filter`: a function tells it itself. None or an empty one: all does.
 
     `{"key": value}` asks for a value equal to it, nested ones as a whole: 1 is 1.0, but neither True nor "1". `$eq`,
     `$ne`, `$gt`, `$gte`, `$lt`, `$lte` and `$in` (a list) may stand together. A key that is not there satisfies `$ne`
@@ -52,8 +54,10 @@ def matching(filter: Mapping[str, Any] | None) -> Callable[[Mapping[str, Any]], 
     """
     if filter is None:
         return lambda metadata: True
+    if callable(filter):
+        return filter
     if not isinstance(filter, Mapping):
-        raise ArgumentTypeError(f"filter: expected a dict, got {shown(filter)}.")
+        raise ArgumentTypeError(f"filter: expected a dict or a function, got {shown(filter)}.")
     checks = [(key, *check) for key, condition in filter.items() for check in _checks(key, condition)]
     return lambda metadata: all(_OPERATORS[name](metadata.get(key, _MISSING), given) for key, name, given in checks)
 

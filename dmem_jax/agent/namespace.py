@@ -30,9 +30,10 @@ from dmem_jax.agent.rows import (
     unpacked,
     with_state,
 )
-from dmem_jax.agent.texts import Texts, joined
+from dmem_jax.agent.texts import Texts, joined, task_of
 from dmem_jax.config import Config
 from dmem_jax.errors import ArgumentValueError, DatabaseError
+from dmem_jax.judging import Verdict
 from dmem_jax.params import Params
 from dmem_jax.types import ConsolidationReport, Memory, Query, Recall, Tier, WriteInfo
 
@@ -182,7 +183,7 @@ class Namespace:
         self._next_document += 1
         if self._sketch is None:
             self._sketch = sketch.of_memory(self.memory)
-        numbers = core.given(document=document.document, **given)
+        numbers = core.given(document=document.document, task=task_of(document), keep=document.key is not None, **given)
         self._memory, self._learner, self._sketch, info, changed = core.written(
             self.config, self.params, self._memory, self._learner, self._sketch, numbers
         )
@@ -243,11 +244,9 @@ class Namespace:
         self.save(transaction, {slot: row_of(rows, i) for i, slot in enumerate(here)})
         return len(here)
 
-    def replace(
-        self, transaction: Transaction, id_: int, document: Document, embedding: np.ndarray | None, task: int
-    ) -> None:
+    def replace(self, transaction: Transaction, id_: int, document: Document, embedding: np.ndarray | None) -> None:
         """Another text, action and, unless it is None, place for a memory."""
-        slot = self.slot_of[id_]
+        slot, task = self.slot_of[id_], task_of(document)
         self._sketch = None
         if embedding is None:
             self._memory = core.retold(self.config, self._memory, jnp.int32(slot), jnp.int32(task))
@@ -257,7 +256,18 @@ class Namespace:
             )
         self.save(transaction, self._rows_at([slot]), [document])
 
-    def remove(self, transaction: Transaction, ids: Iterable[int]) -> int:
+    def reprice(self, transaction: Transaction, id_: int, given: dict[str, Any]) -> Verdict:
+        """Another outcome for a memory, and what the gate makes of that."""
+        slot, document = self.slot_of[id_], self.document_of(id_)
+        numbers = core.given(document=document.document, task=task_of(document), keep=document.key is not None, **given)
+        self._memory, self._learner, verdict = core.repriced(
+            self.config, self.params, self._memory, self._learner, jnp.int32(slot), numbers
+        )
+        document = dataclasses.replace(document, rewarded=document.rewarded or given["rewarded"])
+        self.save(transaction, self._rows_at([slot]), [document])
+        return jax.device_get(verdict)
+
+    def remove(self, transaction: Transaction, ids: Iterable[int | None]) -> int:
         """How many of `ids` there were."""
         slots = sorted({self.slot_of[id_] for id_ in ids if id_ in self.slot_of})
         if slots:
@@ -292,6 +302,13 @@ class Namespace:
 
     # ---- what it holds
 
+    def id_of(self, name: int | str) -> int | None:
+        """Of the memory with this id or key; None where there is none."""
+        if isinstance(name, str):
+            slot = self._texts.slot_of(name)
+            return None if slot is None else int(self._id_at[slot])
+        return name if name in self.slot_of else None
+
     def document_of(self, id_: int) -> Document:
         """Of a memory that is there."""
         return self._texts[int(self._document_at[self.slot_of[id_]])]
@@ -309,6 +326,10 @@ class Namespace:
             in_time = (since is None or since <= document.created) and (until is None or document.created <= until)
             some[slot] = in_time and (fits is None or fits(document.metadata))
         return some
+
+    def rpe_of(self, id_: int) -> float:
+        """Of a memory that is there."""
+        return self._rows_at([self.slot_of[id_]])[self.slot_of[id_]]["rpe"]
 
     def stored(self, ids: Sequence[int], now: int) -> list[Stored]:
         """Memories that are there, by id, in the same order."""

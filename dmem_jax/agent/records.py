@@ -10,6 +10,7 @@ class Stored:
     """A memory as it is kept."""
 
     id: int  # of the namespace; never used again for another
+    key: str | None = None  # what the caller calls it; no other memory of the namespace has the same
     observation: str
     action: str | None
     next_observation: str | None

@@ -63,6 +63,9 @@ def check_rows(slots: Sequence[Mapping[str, Any]], documents: Sequence[Document]
     for name in "id", "document":
         if len({columns[name] for columns in live}) < len(live):
             raise ValueError(f"two memories of one {name}")
+    keys = [document.key for document in documents if document.key is not None]
+    if len(set(keys)) < len(keys):
+        raise ValueError("two memories of one key")
     for document in documents:
         each = (document.observation, document.action or "", document.next_observation or "")
         if not all(isinstance(text, str) for text in each) or not isinstance(document.metadata, dict):
@@ -99,6 +102,7 @@ def record(namespace: str, tier: Tier, row: Row, strength: float, document: Docu
     """The fields of a `Stored`."""
     return {
         "id": row["id"],
+        "key": document.key,
         "namespace": namespace,
         "observation": document.observation,
         "action": document.action,

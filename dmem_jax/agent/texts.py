@@ -1,6 +1,7 @@
 """The texts of one namespace's memories, and the words in them."""
 
 import dataclasses
+import zlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -22,12 +23,21 @@ def joined(new: Document, old: Document) -> Document:
     )
 
 
+def task_of(document: Document) -> int:
+    """int32: where it is the same for two experiences, they may be one memory. What was done in both is the same, or
+    (nearly always) it is not; what has a key is like nothing else."""
+    if document.key is not None:
+        return -1 - document.document
+    return 0 if document.action is None else zlib.crc32(document.action.casefold().strip().encode()) >> 1
+
+
 class Texts:
     """Documents by number, and in which pool slot the memory is that holds each."""
 
     def __init__(self, *, keywords: bool):
         self._documents: dict[int, Document] = {}
         self._slot: dict[int, int] = {}
+        self._of_key: dict[str, int] = {}
         self._with_keywords = keywords
         self._keywords: Keywords | None = None  # until there is a text
 
@@ -37,6 +47,8 @@ class Texts:
     def put(self, document: Document) -> None:
         """A new one, or what has become of an old one."""
         self._documents[document.document] = document
+        if document.key is not None:
+            self._of_key[document.key] = document.document
         if self._with_keywords:
             self._keywords = self._keywords or Keywords()
             texts = (document.observation, document.action, document.next_observation)
@@ -50,8 +62,16 @@ class Texts:
         """Those that no memory holds any more."""
         for document in documents:
             self._slot.pop(document, None)
-            if self._documents.pop(document, None) is not None and self._keywords is not None:
+            gone = self._documents.pop(document, None)
+            if gone is not None and gone.key is not None and self._of_key.get(gone.key) == document:
+                del self._of_key[gone.key]
+            if gone is not None and self._keywords is not None:
                 self._keywords.remove(document)
+
+    def slot_of(self, key: str) -> int | None:
+        """Where the memory of this key is; None where there is none."""
+        document = self._of_key.get(key)
+        return None if document is None else self._slot[document]
 
     def scores(self, text: str, allowed: np.ndarray) -> np.ndarray:
         """float32 [N]: for each slot BM25 over the greatest of the slots that are `allowed` (bool [N]); in [0, 1]."""

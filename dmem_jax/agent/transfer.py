@@ -42,6 +42,7 @@ def lines(space: "Namespace", encoder: str) -> Iterator[dict[str, Any]]:
         tier, within = placed(config, slot)
         yield {
             "id": row["id"],
+            "key": document["key"],
             **{name: document[name] for name in _TEXTS},
             "tier": tier.name.lower(),
             "slot": within,
@@ -102,6 +103,7 @@ def memory_of(line: Any, number: int, dtype: np.dtype, dim: int) -> tuple[dict[s
         metadata=check_metadata(line["metadata"]),
         created=_moment(f"{name}.created", line["created"]),
         updated=_moment(f"{name}.updated", line["updated"]),
+        key=text(f"{name}.key", line.get("key"), none=True),
     )
     row = {key: kind(line[key]) for key, kind in kinds.items()}
     return row | {"tier": int(tier), "document": number, "embedding": vector, "scale": scale}, document
@@ -143,7 +145,12 @@ def read_all(
         slot, document = memory_of(line, number, dtype, dim)
         slots.append(slot)
         documents.append(document)
-    for what, keys in (("id", [row["id"] for row in slots]), ("slot", [(row["tier"], row["slot"]) for row in slots])):
+    once = {
+        "id": [row["id"] for row in slots],
+        "slot": [(row["tier"], row["slot"]) for row in slots],
+        "key": [document.key for document in documents if document.key is not None],
+    }
+    for what, keys in once.items():
         if len(set(keys)) < len(keys):
             raise ArgumentValueError(f"lines: expected each {what} once.")
     return state, slots, documents
