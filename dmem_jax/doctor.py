@@ -28,7 +28,7 @@ def findings() -> list[tuple[str, str]]:
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         *versions,
         ("devices", devices),
-        ("SQLite", f"{sqlite3.sqlite_version}, {'with' if _has_fts5() else 'without'} FTS5 (keywords need it)"),
+        ("SQLite", sqlite3.sqlite_version),
         *((f"extra {extra}", "missing " + ", ".join(lacks) if lacks else "installed") for extra, lacks in _lacking()),
     ]
 
@@ -69,14 +69,3 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _has_fts5() -> bool:
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.execute("CREATE VIRTUAL TABLE words USING fts5(word)")
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        connection.close()
-    return True

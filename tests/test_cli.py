@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -183,7 +184,7 @@ def test_texts_cannot_steer_the_terminal(dmem):
 def test_doctor(dmem, monkeypatch: pytest.MonkeyPatch):
     output = dmem("doctor").stdout
     assert cells(output, "dmem-jax ")[1] == doctor._version("dmem-jax")
-    assert "FTS5" in output
+    assert cells(output, "SQLite")[1] == sqlite3.sqlite_version
     requirements = ['nothing-like-it>=2; extra == "ann"', 'dmem-jax[ann]; extra == "cli"', "numpy; extra == 'export'"]
     monkeypatch.setattr("importlib.metadata.requires", lambda name: requirements)
     output = dmem("doctor").stdout

@@ -1,7 +1,6 @@
 """The keyword leg against BM25 written down plainly, and texts that mean harm."""
 
 import math
-import sqlite3
 from collections import Counter
 
 import numpy as np
@@ -11,20 +10,18 @@ from hypothesis import strategies as st
 
 from dmem_jax.agent import keywords
 from dmem_jax.agent.keywords import Keywords, tokens
-from dmem_jax.errors import MissingExtraError
 
 pytestmark = pytest.mark.quick
 
 
 def bm25(documents: dict[int, str], query: set[str], k1: float = 1.2, b: float = 0.75) -> dict[int, float]:
-    """Of words that blanks divide; with the idf of FTS5's documentation."""
+    """Of words that blanks divide; with the idf that is never negative."""
     bags = {document: Counter(text.split()) for document, text in documents.items()}
     mean_length = sum(bag.total() for bag in bags.values()) / max(1, len(bags))
     scores: dict[int, float] = {}
     for term in query:
         having = sum(term in bag for bag in bags.values())
-        idf = math.log((len(bags) - having + 0.5) / (having + 0.5))
-        idf = idf if idf > 0 else 1e-6
+        idf = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
         for document, bag in bags.items():
             if bag[term]:
                 length = k1 * (1 - b + b * bag.total() / mean_length)
@@ -63,7 +60,6 @@ def test_bm25_after_every_change(changes, query, limit):
     left_out = [score for document, score in expected.items() if document not in found]
     assert not left_out or not found or max(left_out) <= min(found.values()) * (1 + 1e-5)
     assert all(score > 0 for score in found.values())
-    index.close()
 
 
 @given(st.data())
@@ -100,7 +96,6 @@ def test_cleared():
     assert scored(index, "cat") == {}
     index.set(2, "cat dog")
     assert list(scored(index, "cat")) == [2]
-    index.close()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +128,6 @@ def test_every_text_can_be_found_by_itself(text):
     assert (1 in scored(index, text)) == bool(tokens(text))
     index.remove(1)
     assert 1 not in scored(index, text)
-    index.close()
 
 
 def test_a_chinese_name_among_its_characters():
@@ -171,12 +165,13 @@ def test_a_query_of_a_books_length():
     assert index.scores("( " * 100_000)[0].size == 0
 
 
-def test_a_python_without_fts5(monkeypatch):
-    class Connection(sqlite3.Connection):
-        def execute(self, sql, *parameters):
-            return super().execute(sql.replace("fts5(", "no_fts5("), *parameters)
-
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, factory=Connection, **options))
-    with pytest.raises(MissingExtraError, match="FTS5"):
-        Keywords()
+def test_rows_that_are_left_behind_go():
+    index, documents = Keywords(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keywords, "_LEFT_BEHIND", 3)
+        for number in range(60):
+            text = " ".join(WORDS[:: 1 + number % 4])
+            index.set(number % 5, text)
+            documents[number % 5] = text
+            assert len(index._documents) <= 2 * 5 + 3 + 1
+            assert scored(index, "cat near") == pytest.approx(bm25(documents, {"cat", "near"}), rel=1e-5)

@@ -72,7 +72,6 @@ class Namespace:
         self._id: int | None = None
         self._revision = -1
         self._uncounted: set[int] = set()  # slots of recalled memories, which the database doesn't know yet
-        self._texts.close()
         self._texts = Texts(keywords=self._with_keywords)
         first = min(self._full_config.buffer_capacity, _FIRST_BUFFER)
         self.config = dataclasses.replace(self._full_config, buffer_capacity=first)

@@ -83,8 +83,3 @@ class Texts:
                 scores[slot] = score if allowed[slot] else 0.0
         # Where only words match that are everywhere, no score comes near 1: that is to stay next to nothing.
         return scores / max(float(scores.max(initial=0.0)), 1.0)
-
-    def close(self) -> None:
-        """Lets go of the index."""
-        if self._keywords is not None:
-            self._keywords.close()
